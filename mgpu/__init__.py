@@ -1,0 +1,95 @@
+"""mgpu: Pallas Mosaic GPU kernels on a simulated GPU, recorded event by event.
+
+    import mgpu as plgpu
+
+is a drop-in for `jax.experimental.pallas.mosaic_gpu`. Names load on first use, so that `import mgpu.capture`, and with it
+the profiler and the dashboard, need no JAX.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mgpu.devices import Device as Device
+    from mgpu.lang.barriers import Barrier as Barrier
+    from mgpu.lang.barriers import barrier_arrive as barrier_arrive
+    from mgpu.lang.barriers import barrier_wait as barrier_wait
+    from mgpu.lang.barriers import set_max_registers as set_max_registers
+    from mgpu.lang.copies import commit_smem as commit_smem
+    from mgpu.lang.copies import commit_smem_to_gmem_group as commit_smem_to_gmem_group
+    from mgpu.lang.copies import copy_gmem_to_smem as copy_gmem_to_smem
+    from mgpu.lang.copies import copy_smem_to_gmem as copy_smem_to_gmem
+    from mgpu.lang.copies import wait_smem_to_gmem as wait_smem_to_gmem
+    from mgpu.lang.hopper import ACC as ACC
+    from mgpu.lang.hopper import WGMMAAccumulatorRef as WGMMAAccumulatorRef
+    from mgpu.lang.hopper import wgmma as wgmma
+    from mgpu.lang.hopper import wgmma_accumulator_load as wgmma_accumulator_load
+    from mgpu.lang.hopper import wgmma_wait as wgmma_wait
+    from mgpu.lang.memory import GMEM as GMEM
+    from mgpu.lang.memory import REGS as REGS
+    from mgpu.lang.memory import SMEM as SMEM
+    from mgpu.lang.memory import MemorySpace as MemorySpace
+    from mgpu.lang.transforms import SwizzleTransform as SwizzleTransform
+    from mgpu.lang.transforms import TilingTransform as TilingTransform
+    from mgpu.lang.transforms import find_swizzle as find_swizzle
+    from mgpu.launch.device_choice import device as device
+    from mgpu.launch.device_choice import set_device as set_device
+    from mgpu.launch.kernel import kernel as kernel
+    from mgpu.params import CompilerParams as CompilerParams
+    from mgpu.params import LoweringSemantics as LoweringSemantics
+    from mgpu.params import TraceScope as TraceScope
+    from mgpu.sim.options import InterpretGPUParams as InterpretGPUParams
+
+_HOME = {
+    # launching
+    "kernel": "launch.kernel",
+    "CompilerParams": "params",
+    "LoweringSemantics": "params",
+    "TraceScope": "params",
+    "InterpretGPUParams": "sim.options",
+    "Device": "devices",
+    "device": "launch.device_choice",
+    "set_device": "launch.device_choice",
+    # memory
+    "MemorySpace": "lang.memory",
+    "GMEM": "lang.memory",
+    "SMEM": "lang.memory",
+    "REGS": "lang.memory",
+    "TilingTransform": "lang.transforms",
+    "SwizzleTransform": "lang.transforms",
+    "find_swizzle": "lang.transforms",
+    # barriers and registers
+    "Barrier": "lang.barriers",
+    "barrier_arrive": "lang.barriers",
+    "barrier_wait": "lang.barriers",
+    "set_max_registers": "lang.barriers",
+    # copies
+    "copy_gmem_to_smem": "lang.copies",
+    "copy_smem_to_gmem": "lang.copies",
+    "commit_smem": "lang.copies",
+    "commit_smem_to_gmem_group": "lang.copies",
+    "wait_smem_to_gmem": "lang.copies",
+    # tensor core
+    "ACC": "lang.hopper",
+    "WGMMAAccumulatorRef": "lang.hopper",
+    "wgmma": "lang.hopper",
+    "wgmma_wait": "lang.hopper",
+    "wgmma_accumulator_load": "lang.hopper",
+}
+
+__all__ = list(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]  # the names above, once
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'mgpu' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"mgpu.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

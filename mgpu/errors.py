@@ -1,0 +1,68 @@
+"""Every error that mgpu raises on purpose, and how each one is worded.
+
+    MgpuError
+    ├── KernelError            the kernel as written cannot run; names the user's line
+    │   ├── KernelTypeError        an operand has the wrong type, shape, dtype or memory space
+    │   ├── Unsupported            legal in the language, not available here; says what to do instead
+    │   └── ResourceError          more SMEM, registers, threads or barriers than the SM has
+    ├── SimulationError        the kernel failed while it ran on the simulated GPU
+    │   ├── DeadlockError          nobody can make progress
+    │   ├── OutOfBoundsError       an access outside a buffer
+    │   └── BarrierError           more arrivals than a phase takes, a phase missed by its waiter
+    ├── ParamsError            a CompilerParams field, or a combination of them, makes no sense
+    ├── DeviceError            an unknown device, or a number it does not have
+    └── CaptureError           a capture file or profile directory cannot be read or written
+
+A message says where, what was got, what was expected, and how to fix it, in that order. `KernelTypeError` is also
+a `TypeError` or `ValueError` in spirit, so both bases are there for code that catches the built-in ones.
+"""
+
+from __future__ import annotations
+
+
+class MgpuError(Exception):
+    """Base of all errors that this package raises on purpose."""
+
+
+class KernelError(MgpuError):
+    """The kernel as written cannot run. The message begins with the user's source line."""
+
+
+class KernelTypeError(KernelError, TypeError, ValueError):
+    """An operand has the wrong type, shape, dtype, layout or memory space."""
+
+
+class Unsupported(KernelError, NotImplementedError):
+    """An operation, or a form of it, that this version does not offer; the message says what to use instead."""
+
+
+class ResourceError(KernelError, ValueError):
+    """The kernel asks for more SMEM, registers, threads or barriers than the device has."""
+
+
+class SimulationError(MgpuError, RuntimeError):
+    """The kernel failed while it ran on the simulated GPU."""
+
+
+class DeadlockError(SimulationError):
+    """Every remaining warpgroup waits for something that cannot happen any more."""
+
+
+class OutOfBoundsError(SimulationError, IndexError):
+    """An access lies outside its buffer."""
+
+
+class BarrierError(SimulationError):
+    """A barrier was used in a way that the hardware would not survive."""
+
+
+class ParamsError(MgpuError, ValueError):
+    """A compiler parameter, or a combination of several, makes no sense."""
+
+
+class DeviceError(MgpuError, ValueError):
+    """An unknown device, or a device number that does not exist or has the wrong unit."""
+
+
+class CaptureError(MgpuError, OSError):
+    """A capture file or a profile directory cannot be read or written. Earlier captures are left as they are."""

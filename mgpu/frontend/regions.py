@@ -1,0 +1,170 @@
+"""Walking a program: control flow as regions, refs resolved to what was allocated, scopes and source lines.
+
+An equation such as `cond` or `scan` holds jaxprs: **regions**. Inside one, refs have other variables than outside; a
+`Region` says which belongs to which. `walk` visits every equation once, in program order, and tells for each ref
+variable its **allocation**: the GMEM operand, SMEM buffer, barrier array or accumulator that it stands for.
+
+A **path** names an equation: its index in the top jaxpr, then (region number, index) for each level down. The same
+jaxpr may stand at two paths (a jitted helper called twice), so paths, not equations, are the keys of every table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from jax.extend import core as jex_core
+
+from mgpu.frontend.program import KernelProgram
+from mgpu.jax_internals import AbstractRef, SourceLine, named_scopes, source_line
+
+Path = tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Region:
+    """A jaxpr inside an equation.
+
+    Attributes:
+      jaxpr: the inner jaxpr.
+      inputs: for each inner variable that is bound from outside, the outer variable or literal.
+      allocated: inner variables that the equation allocates (`run_scoped`).
+    """
+
+    jaxpr: Any
+    inputs: tuple[tuple[Any, Any], ...]
+    allocated: tuple[Any, ...] = ()
+
+
+def regions_of(equation: Any) -> tuple[Region, ...]:
+    """Returns the regions of an equation: the branches of a cond, condition and body of a while, and so on."""
+    name, params, atoms = equation.primitive.name, equation.params, equation.invars
+    if name == "run_scoped":
+        jaxpr = _open(params["jaxpr"])
+        return (Region(jaxpr, _pair(jaxpr.constvars, atoms), tuple(jaxpr.invars)),)
+    if name == "cond":
+        return tuple(_region(branch, atoms[1:]) for branch in params["branches"])
+    if name == "while":
+        num_cond, num_body = params["cond_nconsts"], params["body_nconsts"]
+        carry = atoms[num_cond + num_body :]
+        return (
+            _region(params["cond_jaxpr"], [*atoms[:num_cond], *carry]),
+            _region(params["body_jaxpr"], [*atoms[num_cond : num_cond + num_body], *carry]),
+        )
+    found = [value for _, value in sorted(params.items()) if isinstance(value, (jex_core.Jaxpr, jex_core.ClosedJaxpr))]
+    return tuple(_region(jaxpr, atoms) for jaxpr in found[:1])
+
+
+def _open(jaxpr: Any) -> Any:
+    return getattr(jaxpr, "jaxpr", jaxpr)
+
+
+def _region(jaxpr: Any, atoms: Sequence[Any]) -> Region:
+    inner = _open(jaxpr)
+    return Region(inner, _pair(inner.invars, atoms))
+
+
+def _pair(inner: Sequence[Any], outer: Sequence[Any]) -> tuple[tuple[Any, Any], ...]:
+    return tuple(zip(inner, outer, strict=True))
+
+
+@dataclasses.dataclass(frozen=True)
+class Allocation:
+    """What a ref stands for.
+
+    Attributes:
+      number: order of allocation in the program, GMEM operands first.
+      name: the kernel's own name for it.
+      aval: aval of the whole ref: shape, dtype, memory space.
+      path: the `run_scoped` that allocates it; () for a GMEM operand.
+      collective: one for the whole CTA, not one for each warpgroup.
+    """
+
+    number: int
+    name: str
+    aval: AbstractRef
+    path: Path
+    collective: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One equation on a walk.
+
+    Attributes:
+      path: its name.
+      equation: the equation.
+      refs: allocation of each ref variable in its region.
+      scopes: named scopes around it within its region, outermost first (see `jax_internals.named_scopes`).
+      outer_scopes: names of the scopes around its region.
+      region: path of the region: of the equation that holds it, and its number there.
+      source: the user's line.
+    """
+
+    path: Path
+    equation: Any
+    refs: Mapping[Any, Allocation]
+    scopes: tuple[Any, ...]
+    outer_scopes: tuple[str, ...]
+    region: Path
+    source: SourceLine
+
+
+def walk(program: KernelProgram) -> Iterator[Step]:
+    """Visits every equation of a program in program order; an equation comes before those of its regions."""
+    allocations: list[Allocation] = []
+    for var, name in zip(program.jaxpr.invars, program.operand_names, strict=True):
+        allocations.append(Allocation(len(allocations), name, var.aval, ()))
+    refs = dict(zip(program.jaxpr.invars, allocations, strict=True))
+    yield from _walk(program.jaxpr, refs, (), (), program.source, allocations)
+
+
+def scoped_allocations(program: KernelProgram) -> dict[Path, list[Allocation]]:
+    """Returns what each `run_scoped` allocates, by its path, in argument order."""
+    found: dict[Path, dict[int, Allocation]] = {}
+    for step in walk(program):
+        for allocation in step.refs.values():
+            if allocation.path:
+                found.setdefault(allocation.path, {})[allocation.number] = allocation
+    return {path: [scope[number] for number in sorted(scope)] for path, scope in found.items()}
+
+
+def _walk(
+    jaxpr: Any,
+    refs: Mapping[Any, Allocation],
+    region: Path,
+    outer: tuple[str, ...],
+    caller: SourceLine,
+    allocations: list[Allocation],
+) -> Iterator[Step]:
+    for index, equation in enumerate(jaxpr.eqns):
+        path = (*region, index)
+        scopes = named_scopes(equation.source_info)
+        source = source_line(equation.source_info)
+        # Equations of jitted JAX functions have no line of the user's; the call has.
+        source = source if source.line else caller
+        yield Step(path, equation, refs, scopes, outer, region, source)
+        names = (*outer, *(scope.name for scope in scopes))
+        for number, inner in enumerate(regions_of(equation)):
+            bound = {var: refs[atom] for var, atom in inner.inputs if _is_var(atom) and atom in refs}
+            collective = bool(equation.params.get("collective_axes"))
+            for var, name in zip(inner.allocated, _argument_names(inner), strict=True):
+                allocation = Allocation(len(allocations), name, var.aval, path, collective)
+                allocations.append(allocation)
+                bound[var] = allocation
+            yield from _walk(inner.jaxpr, bound, (*path, number), names, source, allocations)
+
+
+def _is_var(atom: Any) -> bool:
+    return not isinstance(atom, jex_core.Literal)
+
+
+def _argument_names(region: Region) -> list[str]:
+    """Names of what a `run_scoped` allocates: of its function's parameters."""
+    if not region.allocated:
+        return []
+    info = getattr(region.jaxpr, "debug_info", None)
+    names = list(info.arg_names or ()) if info is not None else []
+    fallback = [f"scoped{index}" for index in range(len(region.allocated))]
+    return [name or other for name, other in zip(names, fallback, strict=True)] if len(names) == len(fallback) else fallback

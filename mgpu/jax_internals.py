@@ -1,0 +1,97 @@
+"""The one place that imports `jax._src`: what the language and its front end need and JAX does not export.
+
+Each name says what it gives. Both JAX 0.10.2 and 0.12 have them in the same place and shape unless a comment says
+otherwise; everything else in this package uses JAX's public API only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from jax._src import config as _config
+from jax._src import effects as _effects
+from jax._src import source_info_util as _source_info_util
+from jax._src.pallas import core as _pallas_core
+
+# An AbstractRef together with `.at[...]`, reshape and bitcast transforms: what a sliced ref is while tracing.
+from jax._src.state.types import AbstractRef as AbstractRef
+from jax._src.state.types import BitcastTransform as BitcastTransform
+from jax._src.state.types import ReshapeTransform as ReshapeTransform
+from jax._src.state.types import TransformedRef as TransformedRef
+from jax._src.state.types import TransposeTransform as TransposeTransform
+
+# The transform that `.at[...]` makes, and its run-time sized slices.
+from jax._src.state.indexing import NDIndexer as NDIndexer
+from jax._src.state.indexing import Slice as Slice
+
+Effect = _effects.Effect
+
+_source_info_util.register_exclusion(__file__)
+
+
+def allow_in_control_flow(effect_type: type) -> None:
+    """Lets an effect occur inside cond, scan and while, which refuse unknown effects."""
+    _effects.control_flow_allowed_effects.add_type(effect_type)
+    _effects.lowerable_effects.add_type(effect_type)
+
+
+@contextlib.contextmanager
+def tracing_grid(grid: Sequence[int]) -> Iterator[None]:
+    """Makes `pl.program_id` and `pl.num_programs` work while a kernel body is traced."""
+    # Replication checks of an enclosing shard_map know nothing of a kernel's own refs (JAX 0.12 would refuse stores).
+    with _pallas_core.tracing_grid_env(tuple(grid), ()), _config._check_vma(False):
+        yield
+
+
+class SourceLine(NamedTuple):
+    """A line of the kernel author's program."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file.rsplit('/', 1)[-1]}:{self.line}"
+
+
+_SUMMARY = re.compile(r"(?P<file>.*?):(?P<line>\d+)(?::\d+)? \((?P<function>.*)\)", re.DOTALL)
+
+
+def source_line(source_info: Any) -> SourceLine:
+    """Returns where the user's program made an equation, skipping JAX and the language's own files."""
+    match = _SUMMARY.fullmatch(_source_info_util.summarize(source_info))
+    if match is None:
+        return SourceLine("", 0, "")
+    return SourceLine(match["file"], int(match["line"]), match["function"])
+
+
+def current_source_line() -> SourceLine:
+    """Returns the user's line that is running now: for errors raised while a kernel is traced."""
+    return source_line(_source_info_util.current())
+
+
+def hide_from_source_lines(file: str) -> None:
+    """Makes source lines skip frames of `file`, so that an operation is attributed to its caller."""
+    _source_info_util.register_exclusion(file)
+
+
+def named_scopes(source_info: Any) -> tuple[Any, ...]:
+    """Returns the `jax.named_scope`s around an equation, outermost first, within its own jaxpr.
+
+    Each element has a `name`. Elements are compared by identity, which tells two scopes of one name in a row apart.
+    """
+    return tuple(element for element in source_info.name_stack.stack if type(element) is _source_info_util.Scope)
+
+
+def scan_split(params: dict[str, Any], invars: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+    """Splits the operands of a scan equation into consts, carry and scanned inputs."""
+    if "num_consts" in params:
+        num_consts, num_carry = params["num_consts"], params["num_carry"]
+        flat = list(invars)
+        return flat[:num_consts], flat[num_consts : num_consts + num_carry], flat[num_consts + num_carry :]
+    # JAX 0.12 keeps the three groups as a flat tree instead of counts.
+    consts, carry, xs = (list(group) for group in params["ft_in"].update(list(invars)).unpack())
+    return consts, carry, xs

@@ -1,0 +1,190 @@
+"""`mgpu.kernel`: makes a JAX function of a kernel body."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from mgpu.errors import KernelTypeError, ParamsError
+from mgpu.frontend.build import build_program, find_traced_values
+from mgpu.frontend.program import KernelProgram, Launch
+from mgpu.launch.device_choice import DeviceChoice, current_choice
+from mgpu.launch.operation import SimulatedKernel, launch
+from mgpu.params import CompilerParams
+from mgpu.sim.options import InterpretGPUParams
+from mgpu.sim.simulation import prepare
+
+
+class _NotGiven:
+    """Tells a missing argument from None."""
+
+    def __repr__(self) -> str:
+        return "<not given>"
+
+
+NOT_GIVEN: Any = _NotGiven()
+
+
+def kernel(
+    body: Callable[..., None] = NOT_GIVEN,
+    out_shape: Any = NOT_GIVEN,
+    *,
+    out_type: Any = NOT_GIVEN,
+    scratch_types: Any = NOT_GIVEN,
+    scratch_shapes: Any = NOT_GIVEN,
+    compiler_params: CompilerParams | None = None,
+    grid: tuple[int, ...] = (),
+    grid_names: tuple[str, ...] = (),
+    cluster: tuple[int, ...] = (),
+    cluster_names: tuple[str, ...] = (),
+    num_threads: int | None = None,
+    thread_name: str | None = None,
+    interpret: Any = None,
+    debug: bool = False,
+    name: str | None = None,
+    kernel_name: str | None = None,
+) -> Any:
+    """Makes a JAX function of a kernel body, or a decorator if `body` is left out.
+
+    Args:
+      body: called with the input refs, the output refs and the scratch refs; returns None.
+      out_shape: old name of `out_type`.
+      out_type: pytree of `jax.ShapeDtypeStruct`s; a tuple or list gives the body one ref for each entry.
+      scratch_types: what each CTA allocates: a sequence (positional refs) or mapping (keyword refs) of `SMEM(...)`,
+        `Barrier(...)`, and so on.
+      scratch_shapes: old name of `scratch_types`.
+      compiler_params: compiler options, and whether and where to record.
+      grid: CTAs along each grid axis; clusters, if `cluster` is given.
+      grid_names: names of the grid axes, for `jax.lax.axis_index`.
+      cluster: CTAs of a cluster along each cluster axis.
+      cluster_names: names of the cluster axes.
+      num_threads: warpgroups in a CTA; 1 if not given.
+      thread_name: name of the axis that numbers the warpgroups.
+      interpret: an `InterpretGPUParams`, or True for its defaults.
+      debug: print the traced kernel before it runs.
+      name, kernel_name: name in reports and traces; the body's own name if not given.
+
+    Returns:
+      A function from input arrays (pytrees) to outputs of the structure of `out_type`.
+
+    Raises:
+      KernelTypeError: arguments that contradict each other, or a body that misuses an operation (when called).
+
+    Example:
+      >>> import jax, jax.numpy as jnp, mgpu
+      >>> def double(x_ref, out_ref):
+      ...     out_ref[...] = x_ref[...] * 2
+      >>> f = mgpu.kernel(double, out_type=jax.ShapeDtypeStruct((128,), jnp.float32))
+      >>> f(jnp.ones(128, jnp.float32))[:2]
+      Array([2., 2.], dtype=float32)
+    """
+    out = _one_of("out_type", out_type, "out_shape", out_shape)
+    if out is NOT_GIVEN:
+        raise KernelTypeError("kernel: out_type is missing: give the shape and dtype of what the kernel writes.")
+    scratch = _one_of("scratch_types", scratch_types, "scratch_shapes", scratch_shapes)
+    shape = Launch(
+        grid=tuple(grid),
+        grid_names=tuple(grid_names),
+        cluster=tuple(cluster),
+        cluster_names=tuple(cluster_names),
+        num_threads=1 if num_threads is None else num_threads,
+        thread_name=thread_name,
+    )
+    if not isinstance(compiler_params, (CompilerParams, type(None))):
+        raise ParamsError(f"kernel: compiler_params must be an mgpu.CompilerParams, got {type(compiler_params).__name__}.")
+
+    def make(function: Callable[..., None]) -> Callable[..., Any]:
+        return _Kernel(
+            function,
+            name=kernel_name or name or getattr(function, "__name__", None) or "kernel",
+            out_type=out,
+            scratch=() if scratch is NOT_GIVEN or scratch is None else scratch,
+            shape=shape,
+            params=compiler_params or CompilerParams(),
+            options=_options(interpret),
+            debug=debug,
+        )
+
+    return make if body is NOT_GIVEN else make(body)
+
+
+def _one_of(name: str, value: Any, old_name: str, old_value: Any) -> Any:
+    if value is not NOT_GIVEN and old_value is not NOT_GIVEN:
+        raise KernelTypeError(f"kernel: {name} and {old_name} are the same argument; give only {name}.")
+    return old_value if value is NOT_GIVEN else value
+
+
+def _options(interpret: Any) -> InterpretGPUParams:
+    if interpret is None or isinstance(interpret, bool):
+        return InterpretGPUParams()
+    if isinstance(interpret, InterpretGPUParams):
+        return interpret
+    raise ParamsError(f"kernel: interpret must be an mgpu.InterpretGPUParams or a bool, got {interpret!r}.")
+
+
+class _Kernel:
+    """The function that `kernel` returns: traces once for each operand type and device, then launches."""
+
+    def __init__(
+        self,
+        body: Callable[..., None],
+        *,
+        name: str,
+        out_type: Any,
+        scratch: Any,
+        shape: Launch,
+        params: CompilerParams,
+        options: InterpretGPUParams,
+        debug: bool,
+    ) -> None:
+        functools.update_wrapper(self, body, updated=())
+        self._body = body
+        self._name = name
+        self._out_type = out_type
+        self._scratch = scratch
+        self._launch = shape
+        self._params = params
+        self._options = options
+        self._debug = debug
+        self._programs: dict[Any, tuple[KernelProgram, list[Any]]] = {}
+        self._prepared: dict[tuple[KernelProgram, DeviceChoice], SimulatedKernel] = {}
+
+    def __call__(self, *operands: Any) -> Any:
+        flat, tree = jax.tree.flatten(operands)
+        values = [value if isinstance(value, (jax.Array, np.ndarray)) else jax.numpy.asarray(value) for value in flat]
+        program, consts = self._program(tree, values)
+        simulated = self._simulated(program, current_choice())
+        outputs = launch(simulated, [*consts, *values])
+        return jax.tree.unflatten(jax.tree.structure(self._out_type), outputs)
+
+    def _program(self, tree: Any, values: Sequence[Any]) -> tuple[KernelProgram, list[Any]]:
+        avals = tuple(jax.core.ShapedArray(value.shape, jax.dtypes.canonicalize_dtype(value.dtype)) for value in values)
+        key = (tree, avals, bool(jax.config.jax_enable_x64))
+        if key in self._programs:
+            return self._programs[key]
+        built = build_program(
+            self._body,
+            name=self._name,
+            in_tree=tree,
+            in_avals=avals,
+            out_type=self._out_type,
+            scratch=self._scratch,
+            launch=self._launch,
+            params=self._params,
+        )
+        if self._debug:
+            print(built[0].jaxpr)
+        if not find_traced_values(built[1]):
+            self._programs[key] = built
+        return built
+
+    def _simulated(self, program: KernelProgram, choice: DeviceChoice) -> SimulatedKernel:
+        key = (program, choice)
+        if key not in self._prepared:
+            prepared = prepare(program, choice.device, choice.num_sms, self._options)
+            self._prepared[key] = SimulatedKernel(prepared)
+        return self._prepared[key]

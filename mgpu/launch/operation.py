@@ -1,0 +1,78 @@
+"""A simulated kernel as a JAX operation: works eagerly, under `jax.jit`, in loops and on several host devices.
+
+The operation is lowered to a Python callback that receives NumPy arrays. (`jax.pure_callback` would hand over JAX arrays,
+whose conversion waits for a runtime thread that another callback may be holding.)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core as jex_core
+from jax.interpreters import mlir
+
+from mgpu.frontend.program import KernelProgram
+from mgpu.profile_dir import check_writable, save_launch
+from mgpu.sim.simulation import PreparedKernel, simulate
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SimulatedKernel:
+    """A prepared kernel and the count of its launches; a static parameter of the operation, compared by identity."""
+
+    prepared: PreparedKernel
+    launches: Any = dataclasses.field(default_factory=lambda: itertools.count(1))
+
+    def __call__(self, *operands: Any) -> list[np.ndarray]:
+        """Runs the kernel once on consts and inputs, saves its capture, and returns the outputs.
+
+        Raises:
+          SimulationError: the kernel fails.
+          CaptureError: the profile directory cannot be written; found before the simulation where possible.
+        """
+        program: KernelProgram = self.prepared.program
+        if program.params.profile_dir:
+            check_writable(program.params.profile_dir)
+        consts, inputs = operands[: program.num_consts], operands[program.num_consts :]
+        result = simulate(self.prepared, consts, inputs, next(self.launches))
+        if result.capture is not None:
+            save_launch(program.params.profile_dir, result.capture)
+        return result.outputs
+
+
+simulate_p = jex_core.Primitive("mgpu_simulate")
+simulate_p.multiple_results = True
+
+
+@simulate_p.def_abstract_eval
+def _abstract_eval(*_operands: Any, kernel: SimulatedKernel) -> list[jax.core.ShapedArray]:
+    return list(kernel.prepared.program.out_avals)
+
+
+@simulate_p.def_impl
+def _impl(*operands: Any, kernel: SimulatedKernel) -> list[jax.Array]:
+    # No JAX runtime between the caller and the simulation: errors arrive as they were raised.
+    return [jnp.asarray(output) for output in kernel(*map(np.asarray, operands))]
+
+
+def _lower(context: Any, *operands: Any, kernel: SimulatedKernel) -> Any:
+    def callback(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+        return tuple(kernel(*arrays))
+
+    results, _, _ = mlir.emit_python_callback(
+        context, callback, None, list(operands), context.avals_in, context.avals_out, has_side_effect=True
+    )
+    return results
+
+
+mlir.register_lowering(simulate_p, _lower)
+
+
+def launch(kernel: SimulatedKernel, operands: list[Any]) -> list[jax.Array]:
+    """Runs a kernel on consts and inputs, as part of whatever JAX is doing: eager, or a trace."""
+    return simulate_p.bind(*operands, kernel=kernel)

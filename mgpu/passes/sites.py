@@ -1,0 +1,167 @@
+"""Chooses what to record: a site for every named scope and for every operation that can block or starts async work.
+
+`plan_sites` only names places; what an event costs and where it is stored is the target's business.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mgpu.capture import MAX_SITES
+from mgpu.errors import Unsupported
+from mgpu.frontend.program import KernelProgram
+from mgpu.frontend.regions import Allocation, Path, Step, walk
+from mgpu.lang.barriers import BarrierSpace
+from mgpu.lang.primitive import View, unflatten_operands
+from mgpu.lang.transforms import bits_of
+from mgpu.sites import BarrierInfo, Site, SiteKind
+
+
+@dataclasses.dataclass(frozen=True)
+class SitePlan:
+    """Which places of a program are recorded.
+
+    Attributes:
+      sites: all sites, by id.
+      barriers: all barrier arrays, by id.
+      barrier_ids: for the number of a barrier's allocation, its id.
+      operations: the site of each recorded equation.
+      scopes: sites of the named scopes around an equation within its region, outermost first.
+    """
+
+    sites: tuple[Site, ...]
+    barriers: tuple[BarrierInfo, ...]
+    barrier_ids: Mapping[int, int]
+    operations: Mapping[Path, int]
+    scopes: Mapping[Path, tuple[int, ...]]
+
+
+def plan_sites(program: KernelProgram) -> SitePlan:
+    """Finds the sites and barriers of a program, numbered in program order.
+
+    Raises:
+      Unsupported: the program has more sites than an event word can name.
+    """
+    sites: list[Site] = []
+    barriers: dict[int, BarrierInfo] = {}
+    operations: dict[Path, int] = {}
+    scopes: dict[Path, tuple[int, ...]] = {}
+    scope_sites: dict[tuple[Path, int], int] = {}
+
+    def add(step: Step, **fields: Any) -> int:
+        source = step.source
+        site = Site(id=len(sites), file=source.file, line=source.line, function=source.function, **fields)
+        sites.append(site)
+        return site.id
+
+    for step in walk(program):
+        for allocation in step.refs.values():
+            if isinstance(allocation.aval.memory_space, BarrierSpace) and allocation.number not in barriers:
+                barriers[allocation.number] = _barrier_info(len(barriers), allocation)
+        open_sites = []
+        for depth, scope in enumerate(step.scopes):
+            # Keyed by the scope object, not its name: two scopes of one name in a row are two sites.
+            key = (step.region, id(scope))
+            if key not in scope_sites:
+                outer = (*step.outer_scopes, *(s.name for s in step.scopes[:depth]))
+                scope_sites[key] = add(step, name=scope.name, kind=SiteKind.SCOPE, scope="/".join(outer))
+            open_sites.append(scope_sites[key])
+        if open_sites:
+            scopes[step.path] = tuple(open_sites)
+        describe = _DESCRIBE.get(step.equation.primitive.name)
+        fields = describe(step) if describe else None
+        if fields is not None:
+            names = (*step.outer_scopes, *(s.name for s in step.scopes))
+            operations[step.path] = add(step, scope="/".join(names), **fields)
+    if len(sites) > MAX_SITES:
+        raise Unsupported(
+            f"{program.source} kernel {program.name}: {len(sites)} places to record, an event can name {MAX_SITES}. "
+            "Use loops instead of unrolled code, or record without profile_space."
+        )
+    ids = {number: info.id for number, info in barriers.items()}
+    return SitePlan(tuple(sites), tuple(barriers.values()), ids, operations, scopes)
+
+
+def _barrier_info(number: int, allocation: Allocation) -> BarrierInfo:
+    space: BarrierSpace = allocation.aval.memory_space
+    return BarrierInfo(number, allocation.name, math.prod(allocation.aval.shape), space.num_arrivals)
+
+
+def _operands(step: Step) -> list[Any]:
+    return unflatten_operands(step.equation.params["tree"], step.equation.invars)
+
+
+def _name(step: Step, operand: Any) -> str:
+    if isinstance(operand, View):
+        return step.refs[operand.ref].name
+    return "registers"
+
+
+def size_bytes(view: View) -> int:
+    """Returns the bytes of the part of a buffer that an operand selects."""
+    return math.prod(view.shape) * bits_of(view.dtype) // 8
+
+
+def _wait(step: Step) -> dict[str, Any]:
+    (barrier,) = _operands(step)
+    name = _name(step, barrier)
+    return {"kind": SiteKind.BARRIER_WAIT, "name": f"wait {name}", "barrier": name}
+
+
+def _arrive(step: Step) -> dict[str, Any]:
+    (barrier,) = _operands(step)
+    name = _name(step, barrier)
+    return {"kind": SiteKind.BARRIER_ARRIVE, "name": f"arrive {name}", "barrier": name}
+
+
+def _load(step: Step) -> dict[str, Any]:
+    _, dst, barrier = _operands(step)
+    buffer = _name(step, dst)
+    return {
+        "kind": SiteKind.TMA_LOAD,
+        "name": f"load {buffer}",
+        "buffer": buffer,
+        "barrier": _name(step, barrier),
+        "size_bytes": size_bytes(dst),
+    }
+
+
+def _store(step: Step) -> dict[str, Any]:
+    src, dst = _operands(step)[:2]
+    return {
+        "kind": SiteKind.TMA_STORE,
+        "name": f"store {_name(step, dst)}",
+        "buffer": _name(step, src),
+        "size_bytes": size_bytes(src),
+    }
+
+
+def _wgmma(step: Step) -> dict[str, Any]:
+    acc, a, b = _operands(step)
+    m, n = acc.shape
+    flops = 2 * m * n * b.shape[0]
+    buffer = _name(step, a) if isinstance(a, View) else ""
+    return {"kind": SiteKind.MMA_ISSUE, "name": "wgmma", "buffer": buffer, "flops": flops}
+
+
+def _accumulator_load(step: Step) -> dict[str, Any] | None:
+    if step.equation.params["wait_n"] is None:
+        return None
+    return {"kind": SiteKind.MMA_WAIT, "name": "wait wgmma (read acc)"}
+
+
+_DESCRIBE: Mapping[str, Callable[[Step], dict[str, Any] | None]] = {
+    "barrier_wait": _wait,
+    "barrier_arrive": _arrive,
+    "copy_gmem_to_smem": _load,
+    "copy_smem_to_gmem": _store,
+    "wait_smem_to_gmem": lambda _: {"kind": SiteKind.STORE_WAIT, "name": "wait stores"},
+    "wgmma": _wgmma,
+    "wgmma_wait": lambda _: {"kind": SiteKind.MMA_WAIT, "name": "wait wgmma"},
+    "wgmma_accumulator_load": _accumulator_load,
+    "commit_smem": lambda _: {"kind": SiteKind.COMMIT_SMEM, "name": "commit_smem"},
+    "set_max_registers": lambda _: {"kind": SiteKind.SET_REGISTERS, "name": "set_max_registers"},
+}

@@ -1,0 +1,107 @@
+"""Makes the Capture of a simulated launch from what its recorders and activity log hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mgpu.capture import TRACK_DTYPE, Capture, CaptureHeader
+from mgpu.sim.activity import Activity
+from mgpu.sim.warpgroup import Warpgroup
+from mgpu.params import TraceScope
+from mgpu.units import WARPS_PER_WARPGROUP
+
+if TYPE_CHECKING:
+    from mgpu.sim.simulation import PreparedKernel
+
+
+def make_capture(
+    kernel: PreparedKernel,
+    launch_number: int,
+    ctas_per_sm: int,
+    ctas: np.ndarray,
+    warpgroups: Iterable[Warpgroup],
+    activity: Activity,
+) -> Capture:
+    """Returns the capture of a finished launch.
+
+    Args:
+      kernel: what ran.
+      launch_number: which launch of it.
+      ctas_per_sm: CTAs that fit on an SM at once.
+      ctas: table of `CTA_DTYPE`.
+      warpgroups: all warpgroups of the launch, finished.
+      activity: its activity log.
+    """
+    ordered = sorted(warpgroups, key=lambda warpgroup: (warpgroup.cta.index, warpgroup.index))
+    # All warps of a warpgroup run in step here, so under WARP scope each writes what the warpgroup does.
+    per_warp = kernel.program.params.profile_trace_scope is TraceScope.WARP
+    warps: Sequence[int] = range(WARPS_PER_WARPGROUP) if per_warp else (-1,)
+    tracks = [
+        (
+            warpgroup.cta.index,
+            warpgroup.cta.sm.index,
+            warpgroup.index,
+            warp,
+            warpgroup.recorder.count if warpgroup.recorder else 0,
+            warpgroup.begin,
+            warpgroup.end,
+            _nanoseconds(kernel, warpgroup.begin),
+            _nanoseconds(kernel, warpgroup.end),
+        )
+        for warpgroup in ordered
+        for warp in warps
+    ]
+    words = [
+        np.array(warpgroup.recorder.words, np.uint32).reshape(-1, 2)
+        for warpgroup in ordered
+        for _ in warps
+        if warpgroup.recorder is not None
+    ]
+    unit_spans, arrivals = activity.to_arrays()
+    return Capture(
+        header=_header(kernel, launch_number, ctas_per_sm),
+        tracks=np.array(tracks, TRACK_DTYPE),
+        words=np.concatenate(words) if words else np.zeros((0, 2), np.uint32),
+        ctas=ctas,
+        unit_spans=unit_spans,
+        arrivals=arrivals,
+    )
+
+
+def _nanoseconds(kernel: PreparedKernel, cycles: int) -> int:
+    return round(cycles * 1e9 / kernel.device.clock_hz)
+
+
+def _header(kernel: PreparedKernel, launch_number: int, ctas_per_sm: int) -> CaptureHeader:
+    program, device, budget = kernel.program, kernel.device, kernel.budget
+    launch, params = program.launch, program.params
+    return CaptureHeader(
+        kernel=program.name,
+        launch=launch_number,
+        provenance="simulated",
+        device=device.name,
+        clock_hz=device.clock_hz,
+        num_sms=kernel.num_sms,
+        grid=launch.grid,
+        grid_names=launch.grid_names,
+        cluster=launch.cluster,
+        num_warpgroups=launch.num_threads,
+        trace_scope=params.profile_trace_scope.value,
+        capacity=params.profile_space,
+        profile_smem_bytes=budget.profile_bytes if budget.profile_in_smem else 0,
+        record_cycles=kernel.record_cycles or 0,
+        smem_bytes=budget.smem_bytes,
+        ctas_per_sm=ctas_per_sm,
+        peaks={
+            "tensor_flops": float(device.wgmma_flops_per_cycle),
+            "tma_bytes": float(device.tma_bytes_per_cycle),
+            "hbm_bytes": device.hbm_bandwidth / device.clock_hz / device.num_sms,
+        },
+        sites=kernel.plan.sites,
+        barriers=kernel.plan.barriers,
+        tool=f"mgpu {metadata.version('mgpu')}",
+    )

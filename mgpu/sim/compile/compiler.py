@@ -1,0 +1,153 @@
+"""Compiles one warpgroup of a program to a Python generator function."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from mgpu.devices import Device
+from mgpu.frontend.program import KernelProgram
+from mgpu.frontend.regions import Allocation, Path, scoped_allocations
+from mgpu.jax_internals import SourceLine, source_line
+from mgpu.passes.sites import SitePlan
+from mgpu.sim.compile import operations, refs, scalars, tiles
+from mgpu.sim.compile.context import Context, Known, Local, Options, Storage
+from mgpu.sim.compile.control import Control
+from mgpu.sim.compile.emitter import Emitter
+
+
+@dataclasses.dataclass(frozen=True)
+class WarpgroupCode:
+    """The code of one warpgroup.
+
+    Attributes:
+      start: makes the generator of a running warpgroup (`mgpu.sim.warpgroup.Warpgroup`).
+      text: the generated source, for people who debug the compiler.
+      file: file name that the generated code has in tracebacks.
+      source_of: the user's source line behind a line number of the generated code.
+    """
+
+    start: Callable[[Any], Generator[int | None, None, None]]
+    text: str
+    file: str
+    source_of: Callable[[int], SourceLine]
+
+
+_PREAMBLE = (
+    "engine = wg.engine; process = wg.process; cta = wg.cta; run_work = wg.run_work; record = wg.record",
+    "memory = cta.memory; sm_index = cta.sm.index; owed = 0",
+)
+# Values of timing-only runs: shapes no longer matter, so nothing is sliced.
+_NAMESPACE = {
+    "zeros": np.zeros,
+    "partial": partial,
+    "NO_VALUES": np.zeros(()),
+    "no_write": lambda: None,
+    **scalars.NAMESPACE,
+    **tiles.NAMESPACE,
+    **refs.NAMESPACE,
+    **operations.NAMESPACE,
+}
+
+
+class WarpgroupCompiler:
+    """Compiles the equations of one warpgroup; see `compile_warpgroup`."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._control = Control(self._equation)
+        self._rules = {**operations.RULES, **self._control.rules, **_AXIS_RULES}
+
+    def compile(self) -> WarpgroupCode:
+        """Compiles the whole program."""
+        context, emitter = self._context, self._context.emitter
+        for line in _PREAMBLE:
+            emitter.prologue(line)
+        self._bind_operands()
+        self._control.region(context, context.program.jaxpr, ())
+        emitter.flush()
+        emitter.line("wg.mma_retire(0)")
+        emitter.line("return; yield")  # a generator even if nothing in it waits
+        text = emitter.text("run_warpgroup", "wg")
+        file = f"<mgpu {context.program.name} warpgroup {context.warpgroup}>"
+        namespace = {**_NAMESPACE, **emitter.namespace}
+        exec(compile(text, file, "exec"), namespace)  # noqa: S102  # our own generated code
+        return WarpgroupCode(namespace["run_warpgroup"], text, file, emitter.source_of)
+
+    def _bind_operands(self) -> None:
+        context, program = self._context, self._context.program
+        for number, (var, name) in enumerate(zip(program.jaxpr.invars, program.operand_names, strict=True)):
+            context.emitter.prologue(f"G{number} = cta.gmem[{number}]")
+            context.values[var] = Storage(Allocation(number, name, var.aval, ()), f"G{number}")
+        for number, var in enumerate(program.jaxpr.constvars):
+            context.emitter.prologue(f"K{number}_ = cta.consts[{number}]")
+            context.values[var] = Local(f"K{number}_")
+
+    def _equation(self, context: Context, equation: Any, path: Path) -> None:
+        line = source_line(equation.source_info)
+        if line.line:
+            context.emitter.source = line
+        rule = self._rules.get(equation.primitive.name)
+        if rule is not None:
+            rule(context, equation, path)
+        elif not (scalars.compile_scalar(context, equation) or tiles.compile_tile(context, equation)):
+            raise context.unsupported(
+                f"operation {equation.primitive.name}", "Express it with element-wise operations, reductions and slices."
+            )
+
+
+def _axis_index(context: Context, equation: Any, path: Path) -> None:
+    name = equation.params["axis_name"]
+    axes = context.axes
+    if name not in axes:
+        raise context.unsupported(f"axis_index({name!r}) of an axis outside the kernel", "Pass it in as an operand.")
+    context.values[equation.outvars[0]] = axes[name]
+
+
+def _program_id(context: Context, equation: Any, path: Path) -> None:
+    launch = context.program.launch
+    context.values[equation.outvars[0]] = context.axes[launch.grid_names[equation.params["axis"]]]
+
+
+def _num_programs(context: Context, equation: Any, path: Path) -> None:
+    context.values[equation.outvars[0]] = Known(context.program.launch.grid[equation.params["axis"]])
+
+
+_AXIS_RULES = {"axis_index": _axis_index, "program_id": _program_id, "num_programs": _num_programs}
+
+
+def compile_warpgroup(
+    program: KernelProgram, plan: SitePlan, device: Device, options: Options, warpgroup: int
+) -> WarpgroupCode:
+    """Compiles the code of warpgroup number `warpgroup`.
+
+    Args:
+      program: the traced kernel, already checked.
+      plan: its sites.
+      device: numbers of the device that is simulated.
+      options: what is recorded, and whether values are computed.
+      warpgroup: index of the warpgroup, a constant in its code.
+
+    Raises:
+      Unsupported: an operation that the simulator does not run; names the user's line.
+    """
+    emitter = Emitter()
+    emitter.source = program.source
+    launch = program.launch
+    axes: dict[str, Known | Local] = {}
+    for number, name in enumerate((*launch.grid_names, *launch.cluster_names)):
+        emitter.prologue(f"axis{number} = wg.cta.axes[{name!r}]")
+        axes[name] = Local(f"axis{number}")
+    if launch.thread_name is not None:
+        axes[launch.thread_name] = Known(warpgroup)
+    allocations = {
+        (path, index): allocation
+        for path, found in scoped_allocations(program).items()
+        for index, allocation in enumerate(found)
+    }
+    context = Context(emitter, program, plan, warpgroup, device, options, axes, {}, allocations)
+    return WarpgroupCompiler(context).compile()

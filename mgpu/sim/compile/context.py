@@ -1,0 +1,131 @@
+"""What a rule knows while an equation is compiled: the emitter, the values of variables, the launch, the sites."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core as jex_core
+
+from mgpu.errors import Unsupported
+from mgpu.frontend.program import KernelProgram
+from mgpu.frontend.regions import Allocation, Path
+from mgpu.passes.sites import SitePlan
+from mgpu.sim.compile.emitter import Emitter
+from mgpu.sim.values import carrier_dtype
+
+
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """A scalar that is known while compiling: a Python bool, int or float."""
+
+    value: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Local:
+    """A value in a local variable of the generated function: a Python scalar or a NumPy array in its carrier."""
+
+    name: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Storage:
+    """What a ref variable stands for at run time.
+
+    Attributes:
+      allocation: what was allocated.
+      name: local that holds the NumPy array, or the list of barriers (flat).
+      phase: local that holds the warpgroup's phase bits of a barrier array; "" if no barrier.
+    """
+
+    allocation: Allocation
+    name: str
+    phase: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What a simulation was asked for that changes the generated code.
+
+    Attributes:
+      record_cycles: cycles that an event costs; None if nothing is recorded.
+      numerics: False simulates time only.
+    """
+
+    record_cycles: int | None = None
+    numerics: bool = True
+
+
+@dataclasses.dataclass
+class Context:
+    """State of compiling one warpgroup's code.
+
+    Attributes:
+      emitter: where the code goes.
+      program: what is compiled.
+      plan: its sites.
+      warpgroup: index of the warpgroup, a constant in its code.
+      device: numbers of the simulated device.
+      options: what was asked for.
+      axes: local names (or constants) of the axis indices.
+      values: value of each variable of the regions that are open.
+      next_allocation: number of the next allocation in program order (as `regions.walk` numbers them).
+    """
+
+    emitter: Emitter
+    program: KernelProgram
+    plan: SitePlan
+    warpgroup: int
+    device: Any
+    options: Options
+    axes: Mapping[str, Known | Local]
+    values: dict[Any, Known | Local | Storage]
+    allocation_numbers: Mapping[tuple[Path, int], Allocation]
+
+    def read(self, atom: Any) -> Known | Local | Storage:
+        """Returns the value of a jaxpr variable or literal."""
+        if isinstance(atom, jex_core.Literal):
+            return self._literal(atom)
+        return self.values[atom]
+
+    def _literal(self, atom: Any) -> Known | Local:
+        value = np.asarray(atom.val)
+        if value.ndim == 0:
+            return Known(python_scalar(value, atom.aval.dtype))
+        return Local(self.emitter.constant(np.ascontiguousarray(value.astype(carrier_dtype(atom.aval.dtype)))))
+
+    def expression(self, atom: Any) -> str:
+        """Returns the Python expression of a value atom."""
+        value = atom if isinstance(atom, (Known, Local, Storage)) else self.read(atom)
+        if isinstance(value, Known):
+            return self.scalar(value.value)
+        if isinstance(value, Local):
+            return value.name
+        raise AssertionError(f"{value.allocation.name} is a ref, not a value")
+
+    def scalar(self, value: Any) -> str:
+        """Returns the expression of a known scalar; floats become NumPy scalars so that they keep their width."""
+        if isinstance(value, (bool, int)):
+            return repr(value)
+        return self.emitter.constant(value)
+
+    def unsupported(self, what: str, instead: str) -> Unsupported:
+        """Returns the error for something that the simulator does not run."""
+        return Unsupported(f"{self.emitter.source} {what}: not available on the simulator. {instead}")
+
+
+def python_scalar(value: Any, dtype: Any) -> Any:
+    """Returns a scalar as generated code carries it: Python bool and int, or a NumPy float of the carrier's width."""
+    dtype = np.dtype(dtype)
+    if dtype == np.bool_:
+        return bool(value)
+    if jax.dtypes.issubdtype(dtype, np.integer):
+        return int(value)
+    return carrier_dtype(dtype).type(np.asarray(value).astype(carrier_dtype(dtype)))
+
+
+Rule = Callable[[Context, Any, Path], None]

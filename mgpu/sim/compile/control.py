@@ -1,0 +1,214 @@
+"""Control flow and scopes: branches, loops, inlined calls, allocation, and named scopes.
+
+A role branch on the warpgroup's own index is decided while compiling, so each warpgroup's code holds only its role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mgpu.frontend.regions import Allocation, Path, Region, regions_of
+from mgpu.jax_internals import scan_split
+from mgpu.lang.barriers import BarrierSpace
+from mgpu.lang.hopper import AccumulatorSpace
+from mgpu.lang.memory import SMEM
+from mgpu.sim.compile.context import Context, Known, Local, Storage
+from mgpu.sim.compile.operations import record, zero_accumulator
+from mgpu.sim.compile.scalars import is_integer_scalar
+from mgpu.sim.cta import Scope
+from mgpu.sim.values import carrier_dtype, uninitialised
+from mgpu.sites import Edge
+
+CompileEquation = Callable[[Context, Any, Path], None]
+
+
+class Control:
+    """Compiles equations that hold regions.
+
+    Args:
+      compile_equation: compiles any equation; called back for those of a region.
+    """
+
+    def __init__(self, compile_equation: CompileEquation) -> None:
+        self._compile_equation = compile_equation
+        self.rules: dict[str, CompileEquation] = {
+            "cond": self._cond,
+            "scan": self._scan,
+            "while": self._while,
+            "run_scoped": self._run_scoped,
+        }
+        for name in ("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "checkpoint"):
+            self.rules[name] = self._call
+
+    def region(self, context: Context, jaxpr: Any, path: Path) -> list[Any]:
+        """Compiles a region whose inputs are bound, and returns the values of its outputs."""
+        open_scopes: tuple[int, ...] = ()
+        for index, equation in enumerate(jaxpr.eqns):
+            here = (*path, index)
+            open_scopes = _switch_scopes(context, open_scopes, context.plan.scopes.get(here, ()))
+            self._compile_equation(context, equation, here)
+        _switch_scopes(context, open_scopes, ())
+        return [context.read(atom) for atom in jaxpr.outvars]
+
+    def _bind(self, context: Context, region: Region) -> None:
+        for inner, outer in region.inputs:
+            context.values[inner] = context.read(outer)
+
+    def _call(self, context: Context, equation: Any, path: Path) -> None:
+        (region,) = regions_of(equation)
+        self._bind(context, region)
+        results = self.region(context, region.jaxpr, (*path, 0))
+        for out, value in zip(equation.outvars, results, strict=True):
+            context.values[out] = value
+
+    def _cond(self, context: Context, equation: Any, path: Path) -> None:
+        regions = regions_of(equation)
+        which = context.read(equation.invars[0])
+        if isinstance(which, Known):
+            number = min(max(int(which.value), 0), len(regions) - 1)
+            self._bind(context, regions[number])
+            results = self.region(context, regions[number].jaxpr, (*path, number))
+            for out, value in zip(equation.outvars, results, strict=True):
+                context.values[out] = value
+            return
+        emitter, text = context.emitter, context.expression(which)
+        emitter.spend(cycles=1)
+        names = [emitter.fresh() for _ in equation.outvars]
+        for position, number in enumerate(reversed(range(len(regions)))):
+            # The last branch takes every larger index and the first every smaller one, as lax.switch clamps.
+            if len(regions) == 2:
+                header = f"if {text}:" if number else "else:"
+            else:
+                header = "else:" if number == 0 else f"{'if' if position == 0 else 'elif'} {text} >= {number}:"
+            with emitter.block(header):
+                self._bind(context, regions[number])
+                results = self.region(context, regions[number].jaxpr, (*path, number))
+                self._assign(context, names, results)
+        for out, name in zip(equation.outvars, names, strict=True):
+            context.values[out] = Local(name)
+
+    def _assign(self, context: Context, names: Sequence[str], values: Sequence[Any]) -> None:
+        if names:
+            texts = [context.expression(value) for value in values]
+            context.emitter.line(f"{', '.join(names)} = {', '.join(texts)}")
+
+    def _scan(self, context: Context, equation: Any, path: Path) -> None:
+        emitter, params = context.emitter, equation.params
+        (region,) = regions_of(equation)
+        consts, carry, xs = scan_split(params, equation.invars)
+        length = int(params["length"])
+        inner = region.jaxpr.invars
+        num_consts, num_carry = len(consts), len(carry)
+        for var, atom in zip(inner[:num_consts], consts, strict=True):
+            context.values[var] = context.read(atom)
+        names = [emitter.fresh("c") for _ in carry]
+        self._assign(context, names, carry)
+        ys = [emitter.assign(f"[None] * {length}", "ys") for _ in equation.outvars[num_carry:]]
+        counter = emitter.fresh("n")
+        steps = f"range({length - 1}, -1, -1)" if params["reverse"] else f"range({length})"
+        with emitter.block(f"for {counter} in {steps}:"):
+            for var, name in zip(inner[num_consts : num_consts + num_carry], names, strict=True):
+                context.values[var] = Local(name)
+            for var, atom in zip(inner[num_consts + num_carry :], xs, strict=True):
+                item = f"{context.expression(atom)}[{counter}]"
+                context.values[var] = Local(emitter.assign(f"{item}.item()" if is_integer_scalar(var.aval) else item))
+            emitter.spend(cycles=2)  # loop counter and branch
+            results = self.region(context, region.jaxpr, (*path, 0))
+            self._assign(context, names, results[:num_carry])
+            for name, value in zip(ys, results[num_carry:], strict=True):
+                emitter.line(f"{name}[{counter}] = {context.expression(value)}")
+        for out, name in zip(equation.outvars, names, strict=False):
+            context.values[out] = Local(name)
+        for out, name in zip(equation.outvars[num_carry:], ys, strict=True):
+            dtype = carrier_dtype(out.aval.dtype).name
+            context.values[out] = Local(emitter.assign(f"asarray({name}, {dtype!r}).reshape({tuple(out.aval.shape)})"))
+
+    def _while(self, context: Context, equation: Any, path: Path) -> None:
+        emitter = context.emitter
+        condition, body = regions_of(equation)
+        num_carry = len(equation.outvars)
+        names = [emitter.fresh("c") for _ in equation.outvars]
+        self._assign(context, names, equation.invars[len(equation.invars) - num_carry :])
+        with emitter.block("while True:"):
+            for region in (condition, body):
+                self._bind(context, region)
+                carried = region.jaxpr.invars[len(region.jaxpr.invars) - num_carry :]
+                for var, name in zip(carried, names, strict=True):
+                    context.values[var] = Local(name)
+            emitter.spend(cycles=2)  # loop counter and branch
+            (goes_on,) = self.region(context, condition.jaxpr, (*path, 0))
+            # Every turn is an event, so that a loop that never ends meets the engine's limit.
+            emitter.flush()
+            emitter.line(f"if not {context.expression(goes_on)}: break")
+            results = self.region(context, body.jaxpr, (*path, 1))
+            self._assign(context, names, results)
+        for out, name in zip(equation.outvars, names, strict=True):
+            context.values[out] = Local(name)
+
+    def _run_scoped(self, context: Context, equation: Any, path: Path) -> None:
+        (region,) = regions_of(equation)
+        self._bind(context, region)
+        allocations = [context.allocation_numbers[path, index] for index in range(len(region.allocated))]
+        shared = [_is_shared(allocation) for allocation in allocations]
+        if any(shared):
+            self._enter_scope(context, path, [a for a, is_shared in zip(allocations, shared, strict=True) if is_shared])
+        for var, allocation in zip(region.allocated, allocations, strict=True):
+            context.values[var] = _storage(context, allocation)
+        results = self.region(context, region.jaxpr, (*path, 0))
+        for out, value in zip(equation.outvars, results, strict=True):
+            context.values[out] = value
+
+    def _enter_scope(self, context: Context, path: Path, allocations: list[Allocation]) -> None:
+        emitter = context.emitter
+        scope = emitter.constant(Scope(path, tuple(allocations)))
+        entries = f"entries{'_'.join(map(str, path))}"
+        emitter.prologue(f"{entries} = 0")
+        names = ", ".join(_storage_name(allocation) for allocation in allocations)
+        is_top = len(path) == 1
+        emitter.flush()
+        emitter.line(f"{names}, = cta.enter({scope}, {entries})")
+        emitter.line(f"{entries} += 1")
+        if not is_top and context.program.launch.num_threads > 1:
+            # Barriers must be initialised before anybody uses them. The top scope's are, before the CTA starts.
+            emitter.line("if not cta.sync.arrive_and_wait(process): yield None")
+
+
+def _is_shared(allocation: Allocation) -> bool:
+    space = allocation.aval.memory_space
+    return isinstance(space, BarrierSpace) or getattr(space, "kind", None) is SMEM
+
+
+def _storage_name(allocation: Allocation) -> str:
+    letter = "B" if isinstance(allocation.aval.memory_space, BarrierSpace) else "S"
+    return f"{letter}{allocation.number}"
+
+
+def _storage(context: Context, allocation: Allocation) -> Storage:
+    """Emits what makes a fresh allocation, and returns where it is."""
+    emitter, aval = context.emitter, allocation.aval
+    if isinstance(aval.memory_space, BarrierSpace):
+        phase = f"phase{allocation.number}"
+        emitter.line(f"{phase} = 0")
+        return Storage(allocation, _storage_name(allocation), phase)
+    if _is_shared(allocation):
+        return Storage(allocation, _storage_name(allocation))
+    name = f"R{allocation.number}"
+    if isinstance(aval.memory_space, AccumulatorSpace):
+        emitter.line(f"{name} = {zero_accumulator(aval)}")
+    else:
+        make = emitter.constant(uninitialised)
+        shape, dtype = tuple(aval.shape), emitter.constant(aval.dtype)
+        emitter.line(f"{name} = {make}({shape}, {dtype})")
+    return Storage(allocation, name)
+
+
+def _switch_scopes(context: Context, current: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
+    """Emits ends and begins of named scopes between two equations."""
+    common = next((i for i, (a, b) in enumerate(zip(current, wanted, strict=False)) if a != b), min(len(current), len(wanted)))
+    for site in reversed(current[common:]):
+        record(context, site, Edge.END)
+    for site in wanted[common:]:
+        record(context, site, Edge.BEGIN)
+    return wanted
+

@@ -1,0 +1,118 @@
+"""Writing the source of a generator: lines, names, constants, and costs that wait to be spent.
+
+Costs of straight-line code are summed while compiling and spent by one `yield` before the next operation that others can
+see (a barrier, a memory, an asynchronous unit). So most equations cost no event in the simulation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from mgpu.jax_internals import SourceLine
+from mgpu.sim.warp_schedulers import Work
+
+NO_WORK = Work()
+
+
+class Emitter:
+    """Source text of one generator function, and what its names mean.
+
+    Attributes:
+      namespace: globals of the generated function.
+      sources: the user's source line of each generated line.
+      source: the user's line that is being compiled.
+    """
+
+    def __init__(self) -> None:
+        self.namespace: dict[str, Any] = {}
+        self.sources: list[SourceLine] = []
+        self.source = SourceLine("", 0, "")
+        self._lines: list[str] = []
+        self._prologue: list[str] = []
+        self._depth = 0
+        self._names = 0
+        self._constants: dict[int, str] = {}
+        self._cycles = 0.0
+        self._work = NO_WORK
+        self._may_owe = False
+
+    def line(self, text: str) -> None:
+        """Appends a line at the current depth."""
+        self._lines.append("    " * self._depth + text)
+        self.sources.append(self.source)
+
+    def prologue(self, text: str) -> None:
+        """Adds a line at the top of the function, before everything else."""
+        self._prologue.append(text)
+
+    @contextlib.contextmanager
+    def block(self, header: str) -> Iterator[None]:
+        """Opens an indented block; costs do not leak over its borders except as the run-time debt `owed`."""
+        self.settle()
+        self.line(header)
+        self._depth += 1
+        yield
+        self.settle()
+        self.line("pass")
+        self._depth -= 1
+
+    def fresh(self, prefix: str = "v") -> str:
+        """Returns a new local name."""
+        self._names += 1
+        return f"{prefix}{self._names}"
+
+    def assign(self, expression: str, prefix: str = "v") -> str:
+        """Assigns `expression` to a new local and returns its name."""
+        name = self.fresh(prefix)
+        self.line(f"{name} = {expression}")
+        return name
+
+    def constant(self, value: Any, prefix: str = "k") -> str:
+        """Returns the global name of an object that the generated code uses."""
+        key = id(value)
+        if key not in self._constants:
+            name = self.fresh(prefix.upper())
+            self._constants[key] = name
+            self.namespace[name] = value  # keeps the object alive, so its id stays its own
+        return self._constants[key]
+
+    def spend(self, cycles: float = 0, work: Work = NO_WORK) -> None:
+        """Adds private cycles, and work on the SM's shared pipes, to what is spent at the next `flush`."""
+        self._cycles += cycles
+        self._work += work
+
+    def flush(self) -> None:
+        """Emits what spends the costs so far: from here on, the warpgroup's time is `engine.now`."""
+        cycles, self._cycles = math.ceil(self._cycles), 0.0
+        if self._may_owe:
+            if cycles:
+                self.line(f"owed += {cycles}")
+            self.line("if owed: yield owed; owed = 0")
+            self._may_owe = False
+        elif cycles:
+            self.line(f"yield {cycles}")
+        if self._work != NO_WORK:
+            self.line(f"yield run_work(engine.now, {self.constant(self._work)}) - engine.now")
+            self._work = NO_WORK
+
+    def settle(self) -> None:
+        """Moves private cycles into the run-time debt `owed`, for borders of control flow."""
+        if self._work != NO_WORK:
+            self.flush()
+        cycles, self._cycles = math.ceil(self._cycles), 0.0
+        if cycles:
+            self.line(f"owed += {cycles}")
+        self._may_owe = True
+
+    def text(self, name: str, arguments: str) -> str:
+        """Returns the whole function definition; `source_of` takes its line numbers."""
+        body = "\n".join("    " + line for line in (*self._prologue, *self._lines))
+        return f"def {name}({arguments}):\n{body}\n"
+
+    def source_of(self, line: int) -> SourceLine:
+        """Returns the user's line behind line number `line` (from 1) of the text."""
+        index = line - 2 - len(self._prologue)
+        return self.sources[index] if 0 <= index < len(self.sources) else self.source

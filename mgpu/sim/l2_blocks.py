@@ -1,0 +1,231 @@
+"""Which parts of a buffer are in L2: a grid of blocks, and what is remembered of each.
+
+A buffer's boxes usually have one row pitch, so its bytes form rows and columns, and a box covers a rectangle of
+blocks. The blocks are as large as the first box allows and are split when a box appears that does not fit the grid;
+they never get smaller than 8 rows of 128 bytes. Boxes of different pitch in one buffer use grids of their own and do
+not see each other's blocks; that matters only for kernels that reread the same bytes in another shape.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+MAX_BLOCK_ROWS = 128
+MAX_BLOCK_WIDTH_BYTES, MIN_BLOCK_WIDTH_BYTES = 1024, 128
+MIN_BLOCK_BYTES = 1024
+LINEAR_PITCH_BYTES = 1024
+"""Contiguous boxes of a buffer without a pitch of its own are seen as rows of this length."""
+
+_NEVER = -(1 << 62)
+
+
+class Box(NamedTuple):
+    """A TMA box, or any rectangle of GMEM bytes, flattened to equally spaced rows.
+
+    Attributes:
+      buffer: number that `MemorySystem.add_buffer` gave.
+      offset_bytes: of the first row's first byte.
+      rows, row_bytes: extent.
+      pitch_bytes: from a row's first byte to the next row's; at least `row_bytes` if there are several rows.
+    """
+
+    buffer: int
+    offset_bytes: int
+    rows: int
+    row_bytes: int
+    pitch_bytes: int
+
+
+class Touched:
+    """What was found when a box was looked up.
+
+    Attributes:
+      first_row, end_row, first_column, end_column: the blocks that the box covers.
+      num_hits, num_misses: blocks.
+      missed_bytes, shared_bytes, dirtied_bytes: parts of the box that were not in L2, that another SM touched
+        recently, that became dirty by this write.
+      ready: cycle at which everything that was on its way, or has to be fetched, is in L2.
+    """
+
+    __slots__ = (
+        "dirtied_bytes",
+        "end_column",
+        "end_row",
+        "first_column",
+        "first_row",
+        "missed_bytes",
+        "num_hits",
+        "num_misses",
+        "ready",
+        "shared_bytes",
+    )
+
+    def __init__(self, first_row: int, end_row: int, first_column: int, end_column: int) -> None:
+        self.first_row, self.end_row = first_row, end_row
+        self.first_column, self.end_column = first_column, end_column
+        self.num_hits = self.num_misses = 0
+        self.missed_bytes = self.shared_bytes = self.dirtied_bytes = 0
+        self.ready = 0
+
+
+class BlockMap:
+    """The grid of one buffer and pitch.
+
+    Args:
+      nbytes: size of the buffer.
+      pitch_bytes: length of a row of the buffer.
+      first: the box for which the map is made; its position and extent set the size of the blocks.
+    """
+
+    __slots__ = (
+        "_block_bytes",
+        "_block_rows",
+        "_columns",
+        "_dirty",
+        "_last_sm",
+        "_last_time",
+        "_num_rows",
+        "_ready",
+        "_stamp",
+        "pitch_bytes",
+    )
+
+    def __init__(self, nbytes: int, pitch_bytes: int, first: Box) -> None:
+        self.pitch_bytes = pitch_bytes
+        self._num_rows = -(-nbytes // pitch_bytes)
+        row, column, rows, width = self._rectangle(first)
+        self._block_bytes = _power_of_two(column | width, MIN_BLOCK_WIDTH_BYTES, MAX_BLOCK_WIDTH_BYTES)
+        self._block_rows = _power_of_two(row | rows, self._fewest_rows, MAX_BLOCK_ROWS)
+        self._columns = -(-pitch_bytes // self._block_bytes)
+        num_blocks = -(-self._num_rows // self._block_rows) * self._columns
+        # Plain lists: a box covers few blocks, and indexing a NumPy array is several times slower.
+        self._stamp = [_NEVER] * num_blocks  # bytes brought into L2 by the launch when the block was last touched
+        self._ready = [0] * num_blocks  # cycle at which it is in L2
+        self._last_time = [_NEVER] * num_blocks  # cycle of the last touch
+        self._last_sm = [-1] * num_blocks
+        self._dirty = [False] * num_blocks
+
+    def look_up(self, box: Box, sm: int, oldest: int, recent: int, *, is_write: bool) -> Touched:
+        """Finds out what of a box is in L2.
+
+        Args:
+          box: the bytes; of this map's buffer.
+          sm: who asks.
+          oldest: blocks whose stamp is above this are in L2.
+          recent: a touch by another SM at or after this cycle makes a block shared.
+          is_write: count what becomes dirty.
+        """
+        row, column, rows, width = self._rectangle(box)
+        self._split_until_aligned(row | rows, column | width)
+        touched = Touched(
+            row // self._block_rows,
+            -(-(row + rows) // self._block_rows),
+            column // self._block_bytes,
+            min(self._columns, -(-(column + width) // self._block_bytes)),
+        )
+        missed = shared = dirtied = 0
+        stamp, ready, dirty = self._stamp, self._ready, self._dirty
+        last_time, last_sm = self._last_time, self._last_sm
+        for block_row in range(touched.first_row, touched.end_row):
+            base = block_row * self._columns
+            for block in range(base + touched.first_column, base + touched.end_column):
+                if stamp[block] > oldest:
+                    if ready[block] > touched.ready:
+                        touched.ready = ready[block]
+                    if last_time[block] >= recent and last_sm[block] != sm:
+                        shared += 1
+                    if not dirty[block]:
+                        dirtied += 1
+                else:
+                    missed += 1
+                    dirtied += 1
+                    dirty[block] = False
+        count = (touched.end_row - touched.first_row) * (touched.end_column - touched.first_column)
+        nbytes = box.rows * box.row_bytes
+        touched.num_hits, touched.num_misses = count - missed, missed
+        touched.missed_bytes = nbytes * missed // count
+        touched.shared_bytes = nbytes * shared // count
+        touched.dirtied_bytes = nbytes * dirtied // count if is_write else 0
+        return touched
+
+    def mark(self, box: Box, sm: int, stamp: int, now: int, touched: Touched, *, is_write: bool) -> None:
+        """Marks the blocks of a box as touched now, and in L2 from `touched.ready` on."""
+        ready = now if is_write else touched.ready
+        for block_row in range(touched.first_row, touched.end_row):
+            base = block_row * self._columns
+            for block in range(base + touched.first_column, base + touched.end_column):
+                self._stamp[block] = stamp
+                self._ready[block] = ready
+                self._last_time[block] = now
+                self._last_sm[block] = sm
+                if is_write:
+                    self._dirty[block] = True
+
+    def _rectangle(self, box: Box) -> tuple[int, int, int, int]:
+        """Returns first row, first column byte, rows and width in bytes, within this map's pitch."""
+        row, column = divmod(box.offset_bytes, self.pitch_bytes)
+        if box.pitch_bytes == self.pitch_bytes and box.rows > 1:
+            return row, column, box.rows, box.row_bytes
+        nbytes = box.rows * box.row_bytes
+        if column + nbytes <= self.pitch_bytes:
+            return row, column, 1, nbytes
+        end_row = -(-(box.offset_bytes + nbytes) // self.pitch_bytes)
+        return row, 0, end_row - row, self.pitch_bytes
+
+    @property
+    def _fewest_rows(self) -> int:
+        return MIN_BLOCK_BYTES // self._block_bytes
+
+    def _split_until_aligned(self, rows: int, columns: int) -> None:
+        while columns % self._block_bytes and self._block_bytes > MIN_BLOCK_WIDTH_BYTES and columns != self.pitch_bytes:
+            if self._block_rows <= self._fewest_rows:
+                break
+            self._rebuild(self._block_rows, self._block_bytes // 2)
+        while rows % self._block_rows and self._block_rows > self._fewest_rows:
+            self._rebuild(self._block_rows // 2, self._block_bytes)
+
+    def _rebuild(self, block_rows: int, block_bytes: int) -> None:
+        """Splits every block; the parts inherit what is known of the whole."""
+        columns = -(-self.pitch_bytes // block_bytes)
+        block_row_count = -(-self._num_rows // block_rows)
+        row_factor, column_factor = self._block_rows // block_rows, self._block_bytes // block_bytes
+        parents = [
+            row // row_factor * self._columns + column // column_factor
+            for row in range(block_row_count)
+            for column in range(columns)
+        ]
+        for name in ("_stamp", "_ready", "_last_time", "_last_sm", "_dirty"):
+            values = getattr(self, name)
+            setattr(self, name, [values[parent] for parent in parents])
+        self._block_rows, self._block_bytes, self._columns = block_rows, block_bytes, columns
+
+
+def block_map_for(maps: dict[int, BlockMap], nbytes: int, pitch_bytes: int, box: Box) -> BlockMap:
+    """Returns the map of a buffer in which a box is looked up, and makes it if there is none.
+
+    Args:
+      maps: the buffer's maps by pitch, in order of creation.
+      nbytes: size of the buffer.
+      pitch_bytes: the buffer's own pitch.
+      box: what is accessed.
+    """
+    if box.rows > 1 and box.pitch_bytes != box.row_bytes:
+        pitch = box.pitch_bytes
+    else:
+        pitch = next((known for known in maps if _fits(box, known)), pitch_bytes)
+    found = maps.get(pitch)
+    if found is None:
+        found = maps[pitch] = BlockMap(nbytes, pitch, box)
+    return found
+
+
+def _fits(box: Box, pitch: int) -> bool:
+    """True if a contiguous box is a part of one row, or a number of whole rows."""
+    nbytes = box.rows * box.row_bytes
+    column = box.offset_bytes % pitch
+    return column + nbytes <= pitch or (column == 0 and nbytes % pitch == 0)
+
+
+def _power_of_two(aligned: int, smallest: int, largest: int) -> int:
+    """Returns the largest power of two that divides `aligned`, within limits that are powers of two."""
+    return min(largest, max(smallest, aligned & -aligned))

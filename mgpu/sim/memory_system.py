@@ -1,0 +1,173 @@
+"""L2 and HBM, shared by all SMs: when does a box that is read now leave L2, and when is a written one complete.
+
+- HBM and L2 are servers with a fixed rate and a queue (`FluidQueue`). Lines that other SMs fetched shortly before
+  leave L2 at the higher, shared rate: the crossbar joins such requests.
+- A buffer is divided into blocks. A block is in L2 if fewer bytes than L2 holds were brought in since it was last
+  touched: an approximation of LRU that needs one number per block.
+- A block that is on its way from DRAM is not fetched twice: a later reader waits for the first one's data.
+- The slices serve requests of all SMs in no particular order, so a box waits for a share of the bytes that are in
+  flight when it arrives (`l2_queueing_fraction`). Measured pipelines with 1 and 2 stages need this; see the device
+  file.
+- Written bytes go to HBM when a block becomes dirty: once, however often it is written while it stays in L2.
+
+Calls must come in time order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+from heapq import heappop, heappush
+
+from mgpu.devices import Device
+from mgpu.errors import OutOfBoundsError
+from mgpu.sim.fluid_queue import FluidQueue, exact_ticks
+from mgpu.sim.l2_blocks import LINEAR_PITCH_BYTES, MAX_BLOCK_ROWS, BlockMap, Box, Touched, block_map_for
+
+__all__ = ["Box", "MemoryCounters", "MemorySystem"]
+
+
+@dataclasses.dataclass
+class MemoryCounters:
+    """Traffic of one launch. Bytes are those asked for; hits and misses count blocks.
+
+    Attributes:
+      hbm_read_bytes, hbm_write_bytes: moved between HBM and L2.
+      l2_read_bytes, l2_write_bytes: moved between L2 and the SMs.
+      l2_shared_bytes: part of `l2_read_bytes` that another SM had fetched shortly before.
+      l2_hits, l2_misses: blocks read or written that were, or were not, in L2.
+    """
+
+    hbm_read_bytes: int = 0
+    hbm_write_bytes: int = 0
+    l2_read_bytes: int = 0
+    l2_write_bytes: int = 0
+    l2_shared_bytes: int = 0
+    l2_hits: int = 0
+    l2_misses: int = 0
+
+
+class MemorySystem:
+    """The memory behind all SMs during one launch. L2 starts empty.
+
+    Args:
+      device: capacities, rates and latencies.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.counters = MemoryCounters()
+        self._device = device
+        clock = Fraction(device.clock_hz)
+        hbm_ticks_per_cycle, (self._hbm_ticks,) = exact_ticks([clock / device.hbm_bandwidth])
+        l2_ticks_per_cycle, (self._alone_ticks, self._shared_ticks) = exact_ticks(
+            [clock / device.l2_bandwidth, clock / device.l2_shared_bandwidth]
+        )
+        self._hbm = FluidQueue(hbm_ticks_per_cycle)
+        self._l2 = FluidQueue(l2_ticks_per_cycle)
+        # Queueing delay per byte in flight, as a fraction, so that the delay is an exact integer operation.
+        per_byte = Fraction(device.l2_queueing_fraction).limit_denominator(1000) * clock / device.l2_shared_bandwidth
+        self._queueing_numerator, self._queueing_denominator = per_byte.as_integer_ratio()
+        self._buffers: list[tuple[int, int, dict[int, BlockMap]]] = []  # size, pitch, maps
+        self._missed_bytes = 0
+        self._leaving: list[tuple[int, int]] = []
+        self._in_flight_bytes = 0
+
+    def add_buffer(self, nbytes: int, pitch_bytes: int | None = None) -> int:
+        """Registers a GMEM buffer, which is not in L2 yet, and returns its number, for `Box.buffer`.
+
+        Args:
+          nbytes: its size.
+          pitch_bytes: length of the rows that it is made of, if known: then boxes of that pitch and contiguous ones see
+            each other's lines.
+        """
+        is_useful = pitch_bytes is not None and pitch_bytes >= LINEAR_PITCH_BYTES
+        self._buffers.append((nbytes, pitch_bytes if is_useful else LINEAR_PITCH_BYTES, {}))
+        return len(self._buffers) - 1
+
+    def warm(self, buffer: int) -> None:
+        """Brings a buffer into L2 before the launch, from its first byte to its last, as an earlier kernel would."""
+        long_ago = -1 - self._device.l2_sharing_window_cycles
+        counters, self.counters = self.counters, MemoryCounters()
+        nbytes, pitch_bytes, _ = self._buffers[buffer]
+        step = MAX_BLOCK_ROWS * pitch_bytes
+        for offset in range(0, nbytes, step):
+            self._touch(long_ago, -1, Box(buffer, offset, 1, min(step, nbytes - offset), 0), 0, is_write=False)
+        self.counters = counters
+
+    def read(self, now: int, sm: int, box: Box, *, by_tma: bool = False) -> int:
+        """Returns the cycle at which the last byte of a box leaves L2 toward an SM.
+
+        Args:
+          now: the cycle at which the request is made.
+          sm: index of the reading SM.
+          box: what is read.
+          by_tma: charge the latencies of the TMA engine instead of those of plain loads.
+
+        Raises:
+          OutOfBoundsError: the box is not inside its buffer.
+        """
+        device = self._device
+        if by_tma:
+            latency, dram_latency = device.tma_latency_l2_cycles, device.tma_latency_dram_cycles
+        else:
+            latency, dram_latency = device.l2_latency_cycles, device.dram_latency_cycles
+        touched = self._touch(now, sm, box, dram_latency - latency, is_write=False)
+        nbytes = box.rows * box.row_bytes
+        counters = self.counters
+        counters.l2_read_bytes += nbytes
+        counters.l2_shared_bytes += touched.shared_bytes
+        counters.hbm_read_bytes += touched.missed_bytes
+        alone_bytes = nbytes - touched.shared_bytes
+        served = self._l2.serve(now, alone_bytes * self._alone_ticks + touched.shared_bytes * self._shared_ticks)
+        queueing = self._queueing_cycles(now)
+        leaves_at = max(max(now, touched.ready) + queueing, served) + latency
+        if not touched.missed_bytes:
+            heappush(self._leaving, (leaves_at, nbytes))
+            self._in_flight_bytes += nbytes
+        return leaves_at
+
+    def write(self, now: int, sm: int, box: Box) -> int:
+        """Returns the cycle at which a box written by an SM has arrived in L2, where every SM can read it.
+
+        Raises:
+          OutOfBoundsError: the box is not inside its buffer.
+        """
+        touched = self._touch(now, sm, box, 0, is_write=True)
+        nbytes = box.rows * box.row_bytes
+        self.counters.l2_write_bytes += nbytes
+        self.counters.hbm_write_bytes += touched.dirtied_bytes
+        return self._l2.serve(now, nbytes * self._alone_ticks)
+
+    def _touch(self, now: int, sm: int, box: Box, dram_cycles: int, *, is_write: bool) -> Touched:
+        """Looks the box's blocks up, charges HBM for what has to be moved, and marks the blocks as touched."""
+        self._check(box)
+        nbytes, pitch_bytes, maps = self._buffers[box.buffer]
+        blocks = block_map_for(maps, nbytes, pitch_bytes, box)
+        device = self._device
+        oldest = self._missed_bytes - device.l2_bytes
+        touched = blocks.look_up(box, sm, oldest, now - device.l2_sharing_window_cycles, is_write=is_write)
+        moved_bytes = touched.dirtied_bytes if is_write else touched.missed_bytes
+        if now >= 0 and moved_bytes:
+            served = self._hbm.serve(now, moved_bytes * self._hbm_ticks)
+            if not is_write:
+                touched.ready = max(touched.ready, served + dram_cycles)
+        self._missed_bytes += touched.missed_bytes
+        blocks.mark(box, sm, self._missed_bytes, now, touched, is_write=is_write)
+        self.counters.l2_hits += touched.num_hits
+        self.counters.l2_misses += touched.num_misses
+        return touched
+
+    def _queueing_cycles(self, now: int) -> int:
+        leaving = self._leaving
+        while leaving and leaving[0][0] <= now:
+            self._in_flight_bytes -= heappop(leaving)[1]
+        return self._in_flight_bytes * self._queueing_numerator // self._queueing_denominator
+
+    def _check(self, box: Box) -> None:
+        size = self._buffers[box.buffer][0]
+        end = box.offset_bytes + (box.rows - 1) * box.pitch_bytes + box.row_bytes
+        if box.offset_bytes < 0 or end > size or box.rows < 1 or box.row_bytes < 1:
+            raise OutOfBoundsError(
+                f"{box} reaches from byte {box.offset_bytes} to {end}, but its buffer has {size} bytes. "
+                "Clip the box to the buffer."
+            )

@@ -1,0 +1,195 @@
+"""One simulated launch: operands in, outputs and a Capture out. Everything it changes belongs to this run."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import gc
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import threadpoolctl
+
+from mgpu.capture import Capture
+from mgpu.devices import Device
+from mgpu.frontend.program import KernelProgram
+from mgpu.lang.transforms import bits_of
+from mgpu.passes.budget import Budget, plan_budget
+from mgpu.passes.checks import check_program
+from mgpu.passes.sites import SitePlan, plan_sites
+from mgpu.sim.activity import Activity
+from mgpu.sim.capture_writer import make_capture
+from mgpu.sim.compile.compiler import WarpgroupCode, compile_warpgroup
+from mgpu.sim.compile.context import Options
+from mgpu.sim.cta import CtaState
+from mgpu.sim.engine import Engine
+from mgpu.sim.failures import deadlock, explain
+from mgpu.sim.machine import Cta, CtaResources, Machine
+from mgpu.sim.options import InterpretGPUParams
+from mgpu.sim.recorder import Recorder
+from mgpu.sim.values import carrier_dtype, from_carrier, to_carrier, uninitialised
+from mgpu.sim.warpgroup import Warpgroup
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PreparedKernel:
+    """A program made ready for one device: checked, budgeted, compiled. Launch it as often as you like."""
+
+    program: KernelProgram
+    device: Device
+    num_sms: int
+    options: InterpretGPUParams
+    plan: SitePlan
+    budget: Budget
+    record_cycles: int | None
+    codes: tuple[WarpgroupCode, ...]
+
+    @property
+    def resources(self) -> CtaResources:
+        """What one CTA takes from its SM."""
+        budget = self.budget
+        return CtaResources(budget.total_smem_bytes, budget.num_warpgroups, budget.registers_per_thread)
+
+
+def prepare(program: KernelProgram, device: Device, num_sms: int, options: InterpretGPUParams) -> PreparedKernel:
+    """Checks, budgets and compiles a program for a device.
+
+    Raises:
+      KernelError: the program is illegal, does not fit, or uses what the simulator does not run.
+    """
+    check_program(program)
+    budget = plan_budget(
+        program, smem_per_cta_bytes=device.smem_per_cta_bytes, registers_per_sm=device.registers_per_sm
+    )
+    plan = plan_sites(program)
+    record_cycles = None
+    if program.params.profile_space:
+        record_cycles = device.record_event_cycles if options.record_cycles is None else options.record_cycles
+    compile_options = Options(record_cycles, options.numerics)
+    codes = tuple(
+        compile_warpgroup(program, plan, device, compile_options, warpgroup)
+        for warpgroup in range(program.launch.num_threads)
+    )
+    return PreparedKernel(program, device, num_sms, options, plan, budget, record_cycles, codes)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunResult:
+    """What a launch gives.
+
+    Attributes:
+      outputs: the output arrays, in the program's dtypes.
+      cycles: from the first CTA's start to the last one's end.
+      events: simulation events that it took.
+      capture: recorded events and activity; None if nothing was recorded.
+    """
+
+    outputs: list[np.ndarray]
+    cycles: int
+    events: int
+    capture: Capture | None
+
+
+def simulate(kernel: PreparedKernel, consts: Sequence[Any], inputs: Sequence[Any], launch_number: int = 1) -> RunResult:
+    """Runs a prepared kernel once.
+
+    Args:
+      kernel: what to run.
+      consts: closed-over arrays of the program.
+      inputs: input arrays, of the program's shapes and dtypes.
+      launch_number: written into the capture.
+
+    Raises:
+      SimulationError: deadlock, access out of bounds, a misused barrier, a loop that never ends.
+    """
+    # A tile's matmul is too small for several BLAS threads: they spin against each other.
+    with threadpoolctl.threadpool_limits(limits=1, user_api="blas"), _without_garbage_collection():
+        return _Run(kernel, consts, inputs).run(launch_number)
+
+
+class _without_garbage_collection:  # noqa: N801  # reads as a statement
+    """Pauses the cyclic collector: a run makes many objects and few cycles."""
+
+    def __enter__(self) -> None:
+        self._was_enabled = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *_: object) -> None:
+        if self._was_enabled:
+            gc.enable()
+
+
+class _Run:
+    """State of one launch."""
+
+    def __init__(self, kernel: PreparedKernel, consts: Sequence[Any], inputs: Sequence[Any]) -> None:
+        program = kernel.program
+        self.kernel = kernel
+        self.engine = Engine(kernel.options.seed, kernel.options.max_events)
+        self.machine = Machine(self.engine, kernel.device, kernel.num_sms)
+        self.activity = Activity() if program.params.profile_space else None
+        self.consts = [to_carrier(np.asarray(value)) for value in consts]
+        self.outputs = [uninitialised(tuple(aval.shape), aval.dtype) for aval in program.out_avals]
+        if not kernel.options.numerics:
+            self.outputs = [np.zeros(aval.shape, carrier_dtype(aval.dtype)) for aval in program.out_avals]
+        self.gmem = [to_carrier(np.asarray(value)) for value in inputs] + self.outputs
+        for aval in (*program.in_avals, *program.out_avals):
+            self.machine.memory.add_buffer(math.prod(aval.shape) * bits_of(aval.dtype) // 8)
+        self.warpgroups: list[Warpgroup] = []
+
+    def run(self, launch_number: int) -> RunResult:
+        kernel, launch = self.kernel, self.kernel.program.launch
+        self.machine.launch(launch.num_ctas, launch.cluster_size, kernel.resources, self._start_cta)
+        try:
+            self.engine.run()
+        except Exception as error:
+            raise explain(error, kernel.codes, kernel.program.name) from error
+        if self.engine.unfinished():
+            raise deadlock(self.engine.now, self.warpgroups, kernel.codes, kernel.program.name)
+        ctas = self.machine.cta_table()
+        outputs = [
+            from_carrier(values, aval.dtype)
+            for values, aval in zip(self.outputs, kernel.program.out_avals, strict=True)
+        ]
+        capture = None
+        if self.activity is not None:
+            per_sm = self.machine.ctas_per_sm(kernel.resources)
+            capture = make_capture(kernel, launch_number, per_sm, ctas, self.warpgroups, self.activity)
+        cycles = int(ctas["end"].max() - ctas["begin"].min())
+        return RunResult(outputs, cycles, self.engine.events, capture)
+
+    def _start_cta(self, cta: Cta) -> None:
+        kernel = self.kernel
+        program, budget = kernel.program, kernel.budget
+        state = CtaState(
+            self.engine,
+            kernel.device,
+            cta.sm,
+            cta.index,
+            program.launch.axis_indices(cta.index),
+            self.gmem,
+            self.consts,
+            self.machine.memory,
+            budget.num_warpgroups,
+            self.activity,
+            kernel.plan.barrier_ids,
+        )
+        running = [budget.num_warpgroups]
+        for index, code in enumerate(kernel.codes):
+            recorder = Recorder(self.engine, program.params.profile_space) if kernel.record_cycles is not None else None
+            warpgroup = Warpgroup(state, index, recorder, budget.registers_per_thread)
+            warpgroup.begin = self.engine.now
+            warpgroup.generator = code.start(warpgroup)
+            warpgroup.process = self.engine.start(warpgroup.generator, f"CTA {cta.index} warpgroup {index}")
+            warpgroup.process.on_exit = functools.partial(self._exit_warpgroup, warpgroup, cta, running)
+            self.warpgroups.append(warpgroup)
+
+    def _exit_warpgroup(self, warpgroup: Warpgroup, cta: Cta, running: list[int]) -> None:
+        warpgroup.end = self.engine.now
+        running[0] -= 1
+        if running[0] == 0:
+            cta.exit()
+
+

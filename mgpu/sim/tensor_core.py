@@ -1,0 +1,106 @@
+"""The tensor core of one SM under wgmma: in order, shared by all warpgroups.
+
+An operation m x n x k is a sequence of instructions m64nNkK, K being 32 bytes of operand. One instruction may follow
+another after
+
+    interval = max(2 * 64 * N * K / flops per cycle, (bytes of A + bytes of B) / SMEM bytes per cycle) + overhead
+
+cycles: it is bound by arithmetic or by streaming its operands from SMEM. For 16-bit operands that is
+max(N/2, (32*64 + 32*N) / 128) + 0.7; the rule fits the measured intervals for N = 8 to 256 within 0.6 cycles
+(flash-vla H100 notes, unit-mma). The last instruction's result is there 36 + 0.62 N cycles after its start (GH200
+EXP-07), and never before its own interval is over.
+"""
+
+from __future__ import annotations
+
+import functools
+from fractions import Fraction
+from typing import NamedTuple
+
+from mgpu.devices import Device
+from mgpu.errors import Unsupported
+from mgpu.sim.fluid_queue import FluidQueue
+
+MAX_COLUMNS = 256
+"""Largest N of one wgmma instruction (PTX ISA, wgmma.mma_async)."""
+
+_TICKS_PER_CYCLE = 1000
+
+
+class MmaTimes(NamedTuple):
+    """Times of a tensor-core operation, in cycles.
+
+    Attributes:
+      begin: its first instruction enters the pipe.
+      end: its last result is in the accumulator registers.
+      free_at: the pipe takes the next operation's first instruction.
+    """
+
+    begin: int
+    end: int
+    free_at: int
+
+
+class TensorCore:
+    """The tensor core of one SM.
+
+    Args:
+      device: must have wgmma, or `issue` raises.
+    """
+
+    __slots__ = ("_device", "_instructions", "_pipe")
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._pipe = FluidQueue(_TICKS_PER_CYCLE)
+        # One operation's instructions repeat thousands of times, so their cost is computed once per tensor core.
+        self._instructions = functools.lru_cache(maxsize=None)(self._cost)
+
+    @property
+    def busy_cycles(self) -> int:
+        """Cycles in which the pipe was taken by instructions."""
+        return self._pipe.busy_cycles
+
+    def issue(self, now: int, m: int, n: int, k: int, operand_bits: int, a_in_registers: bool = False) -> MmaTimes:
+        """Puts one operation into the pipe at time `now`.
+
+        Args:
+          now: cycle at which the warpgroup issues it.
+          m, n, k: logical shape; m is rounded up to 64 rows, k to whole instructions.
+          operand_bits: bits of an element of A and B: 8, 16 or 32 (tf32).
+          a_in_registers: A is read from registers, so only B is streamed from SMEM.
+
+        Raises:
+          Unsupported: the device has no wgmma, or not for this element size.
+        """
+        busy_ticks, last_ticks = self._instructions(m, n, k, operand_bits, a_in_registers)
+        pipe = self._pipe
+        begin = max(now, pipe.free_at)
+        free_at = pipe.serve(now, busy_ticks)
+        # The exact end: the last instruction starts when all before it have left the pipe.
+        end = pipe.done_after(last_ticks)
+        return MmaTimes(begin, max(end, free_at), free_at)
+
+    def _cost(self, m: int, n: int, k: int, operand_bits: int, a_in_registers: bool) -> tuple[int, int]:
+        """Returns the ticks that an operation occupies the pipe, and how much longer its last result takes."""
+        device = self._device
+        if not device.has_wgmma or operand_bits not in (8, 16, 32):
+            raise Unsupported(
+                f"wgmma m{m}n{n}k{k} with {operand_bits}-bit operands on {device.name}: expected 8, 16 or 32 bits "
+                "and a device with wgmma. Convert the operands, or simulate an h100."
+            )
+        steps = -(-m // device.wgmma_rows) * -(-k * operand_bits // (8 * device.wgmma_k_bytes))
+        widths = [MAX_COLUMNS] * (n // MAX_COLUMNS) + ([n % MAX_COLUMNS] if n % MAX_COLUMNS else [])
+        intervals = [self._interval_ticks(width, a_in_registers) for width in widths]
+        latency = device.wgmma_latency_cycles + Fraction(str(device.wgmma_latency_per_column_cycles)) * widths[-1]
+        return steps * sum(intervals), round(latency * _TICKS_PER_CYCLE) - intervals[-1]
+
+    def _interval_ticks(self, width: int, a_in_registers: bool) -> int:
+        device = self._device
+        # K * bits is constant and the rate falls with the bits, so the 16-bit figure holds for every element size.
+        flops = 2 * device.wgmma_rows * width * device.wgmma_k_bytes * 8 // 16
+        streamed_bytes = device.wgmma_k_bytes * (width if a_in_registers else width + device.wgmma_rows)
+        cycles = max(
+            Fraction(flops, device.wgmma_flops_per_cycle), Fraction(streamed_bytes, device.wgmma_smem_bytes_per_cycle)
+        )
+        return round((cycles + Fraction(str(device.wgmma_interval_overhead_cycles))) * _TICKS_PER_CYCLE)

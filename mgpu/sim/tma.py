@@ -1,0 +1,94 @@
+"""The TMA engine of one SM: when has a box landed in SMEM, when has a stored one been read from it.
+
+A load costs the memory's latency, then its rows stream in at one row of up to 128 bytes per cycle, a little below 128
+bytes per cycle in all; boxes land in the order of issue. A narrower row costs as much as a full one. A store is read
+from SMEM at a lower rate; stores queue behind each other but not behind loads.
+
+Sources: the row rate explains the SemiAnalysis main-loop sweep on B200 and the H100 latency by size of the flash-vla
+notes; store times are those of the GH200 2-D store probe (device file, `tma_store_*`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mgpu.devices import Device
+from mgpu.sim.fluid_queue import FluidQueue
+from mgpu.sim.memory_system import Box, MemorySystem
+
+__all__ = ["Box", "Landing", "Stored", "Tma"]
+
+
+class Landing(NamedTuple):
+    """Times of a load, in cycles.
+
+    Attributes:
+      issue_done: the engine has sent out all requests of the box.
+      data_at: the last byte is in SMEM; `complete_tx` is due.
+    """
+
+    issue_done: int
+    data_at: int
+
+
+class Stored(NamedTuple):
+    """Times of a store, in cycles.
+
+    Attributes:
+      read_done: SMEM may be reused (`cp.async.bulk.wait_group.read` returns).
+      written: the bytes are in GMEM for everybody (`cp.async.bulk.wait_group` returns).
+    """
+
+    read_done: int
+    written: int
+
+
+class Tma:
+    """The engine of one SM. Calls must come in time order over all SMs, because they share `memory`.
+
+    The issuing thread's own cost, `tma_issue_cycles` for each operation, is charged by the caller.
+
+    Args:
+      device: rates and latencies.
+      memory: what is behind the engine.
+      sm: index of the engine's SM.
+    """
+
+    __slots__ = ("_descriptor_ready", "_device", "_landing", "_memory", "_requests", "_sm", "_stores")
+
+    def __init__(self, device: Device, memory: MemorySystem, sm: int) -> None:
+        self._device = device
+        self._memory = memory
+        self._sm = sm
+        self._requests = FluidQueue(device.tma_rows_per_cycle)
+        self._landing = FluidQueue(device.tma_bytes_per_cycle)
+        self._stores = FluidQueue(device.tma_store_bytes_per_cycle)
+        self._descriptor_ready: dict[int, int] = {}
+
+    def load(self, now: int, box: Box) -> Landing:
+        """Starts a copy from GMEM to SMEM at time `now`."""
+        device = self._device
+        fetch_cycles = self._descriptor_fetch_cycles(now, box.buffer)
+        rows = box.rows * -(-box.row_bytes // device.tma_row_bytes)
+        issue_done = self._requests.serve(now + fetch_cycles, rows)
+        arrives = self._memory.read(now, self._sm, box, by_tma=True) + fetch_cycles
+        # Streaming a row takes a cycle even if it is short, so short rows count as full ones here.
+        row_ticks = rows * device.tma_bytes_per_cycle // device.tma_rows_per_cycle
+        data_at = self._landing.serve(arrives, max(box.rows * box.row_bytes, row_ticks))
+        return Landing(issue_done, data_at)
+
+    def store(self, now: int, box: Box) -> Stored:
+        """Starts a copy from SMEM to GMEM at time `now`."""
+        device = self._device
+        start = now + self._descriptor_fetch_cycles(now, box.buffer)
+        drained = self._stores.serve(start, box.rows * box.row_bytes)
+        in_l2 = self._memory.write(now, self._sm, box)
+        return Stored(
+            drained + device.tma_store_read_latency_cycles,
+            max(drained, in_l2) + device.tma_store_latency_cycles,
+        )
+
+    def _descriptor_fetch_cycles(self, now: int, buffer: int) -> int:
+        """Returns how long an operation waits for its tensor map, which the SM fetches once for each buffer."""
+        ready = self._descriptor_ready.setdefault(buffer, now + self._device.tma_descriptor_fetch_cycles)
+        return max(0, ready - now)

@@ -1,0 +1,5 @@
+"""Runs the command line: `python -m profiler report DIR`."""
+
+from profiler.cli import main
+
+main()

@@ -1,0 +1,104 @@
+"""Where did every cycle of every track go?"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import polars as pl
+
+from mgpu.sites import Category
+from profiler.analysis.leaves import AFTER, BEFORE, BETWEEN, Leaves, cut_into_leaves
+from profiler.analysis.summaries import to_polars, total_by
+from profiler.analysis.window import Window, known_window
+from profiler.trace import Trace
+
+RECORDING = "recording"
+_UNRECORDED = "unrecorded code"
+
+
+@dataclasses.dataclass(frozen=True)
+class CategoryReport:
+    """Cycles per track and category; the four categories of a track sum to the window, to the cycle.
+
+    Attributes:
+      window: the analysed stretch.
+      tracks: a row per track: `track, name, role, sm, cta`, then `busy_cycles`, `wait_cycles`, `overhead_cycles` (which
+        contains `recording_cycles`: storing events), `idle_cycles` (before its start and after its exit).
+      parts: cycles by `track, role, category, kind, barrier`: what the categories are made of.
+      roles: cycles by `role` and category over all tracks, with the number of `tracks`.
+    """
+
+    window: Window
+    tracks: pl.DataFrame
+    parts: pl.DataFrame
+    roles: pl.DataFrame
+
+    def __post_init__(self) -> None:
+        total = self.tracks.select(pl.sum_horizontal(f"{category}_cycles" for category in Category)).to_series()
+        wrong = self.tracks.filter(total != self.window.end)
+        assert wrong.is_empty(), f"categories of {wrong['name'].to_list()} do not sum to {self.window.end} cycles"
+
+    @property
+    def waits(self) -> pl.DataFrame:
+        """The waiting part by `role, kind, barrier`, longest first."""
+        waiting = self.parts.filter(pl.col("category") == str(Category.WAIT))
+        grouped = waiting.group_by("role", "kind", "barrier").agg(pl.col("cycles").sum())
+        return grouped.sort("cycles", "role", "kind", "barrier", descending=[True, False, False, False])
+
+
+def time_by_category(trace: Trace) -> CategoryReport:
+    """Splits every track's share of the launch into busy, wait, overhead and idle cycles.
+
+    The innermost span decides. Code between recorded places, and in the user's own scopes, is busy: it does the role's
+    work. Storing an event costs `header.record_cycles` after its time stamp and is taken out of whatever it fell into.
+    """
+    window = known_window(trace)
+    leaves = cut_into_leaves(trace)
+    parts = to_polars(total_by(_label(trace, leaves, window), ["track", "category", "kind", "barrier"], ["cycles"]))
+    parts = parts.join(trace.tracks.select(pl.col("track").cast(pl.Int64), "role"), on="track", how="left")
+    parts = parts.select("track", "role", "category", "kind", "barrier", "cycles")
+    return CategoryReport(window, _per_track(trace, parts), parts, _per_role(trace, parts))
+
+
+def _label(trace: Trace, leaves: Leaves, window: Window) -> pl.DataFrame:
+    """Returns a row per leaf and kind of use of it: the recording at its start, then what the span was for."""
+    end = np.minimum(leaves.end, window.end)
+    begin = np.minimum(leaves.begin, end)
+    recording = np.minimum(leaves.recording, end - begin)
+    barrier_of_site = {site.id: site.barrier for site in trace.header.sites}
+    spans = trace.spans.select(
+        pl.col("span").cast(pl.Int64),
+        "category",
+        "kind",
+        pl.col("site").replace_strict(barrier_of_site, default="", return_dtype=pl.String).alias("barrier"),
+    )
+    states = pl.DataFrame(
+        {
+            "span": [BETWEEN, BEFORE, AFTER],
+            "category": [str(Category.BUSY), str(Category.IDLE), str(Category.IDLE)],
+            "kind": [_UNRECORDED, "before start", "after exit"],
+            "barrier": [""] * 3,
+        },
+        schema=spans.schema,
+    )
+    used = pl.DataFrame({"track": leaves.track, "span": leaves.span, "cycles": end - begin - recording})
+    named = used.join(pl.concat([spans, states]), on="span", how="left").drop("span")
+    stored = pl.DataFrame({"track": leaves.track, "cycles": recording}).with_columns(
+        category=pl.lit(str(Category.OVERHEAD)), kind=pl.lit(RECORDING), barrier=pl.lit("")
+    )
+    return pl.concat([named, stored.select(named.columns)]).filter(pl.col("cycles") > 0)
+
+
+def _per_track(trace: Trace, parts: pl.DataFrame) -> pl.DataFrame:
+    frame = trace.tracks.select(pl.col("track").cast(pl.Int64), "name", "role", "sm", "cta")
+    conditions = {f"{category}_cycles": pl.col("category") == str(category) for category in Category}
+    conditions["recording_cycles"] = pl.col("kind") == RECORDING
+    sums = [pl.col("cycles").filter(condition).sum().alias(name) for name, condition in conditions.items()]
+    return frame.join(parts.group_by("track").agg(sums), on="track", how="left").fill_null(0).sort("track")
+
+
+def _per_role(trace: Trace, parts: pl.DataFrame) -> pl.DataFrame:
+    counts = trace.tracks.group_by("role").agg(pl.len().cast(pl.Int64).alias("tracks"))
+    sums = parts.group_by("role", "category").agg(pl.col("cycles").sum())
+    return sums.join(counts, on="role", how="left").sort("role", "category")

@@ -1,0 +1,107 @@
+"""Counters over time: slots of a ring that hold data to be used, and bytes that TMA has in flight."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from mgpu.capture import CaptureHeader
+from mgpu.sites import SiteKind
+from profiler.trace import COUNTERS
+
+FULL_SLOTS = "full slots"
+BYTES_IN_FLIGHT = "tma bytes in flight"
+
+
+def counters_table(
+    header: CaptureHeader,
+    async_spans: pl.DataFrame,
+    arrivals: pl.DataFrame,
+    waits: pl.DataFrame,
+    loads: pl.DataFrame,
+) -> pl.DataFrame:
+    """Returns the `counters` table. Slots are named `full slots BARRIER`, after the barrier that loads complete.
+
+    Args:
+      loads: the TMA load spans of the warpgroups, with the column `cta`.
+    """
+    changes = [_bytes_in_flight(async_spans)]
+    barriers = {site.barrier: None for site in header.sites if site.kind is SiteKind.TMA_LOAD and site.barrier}
+    for barrier in barriers:
+        changes.append(_full_slots(header, barrier, arrivals, waits, loads))
+    return _accumulate(pl.concat(changes))
+
+
+def _bytes_in_flight(async_spans: pl.DataFrame) -> pl.DataFrame:
+    """Bytes of loads and stores between issue and completion, per SM."""
+    copies = async_spans.filter(pl.col("unit").is_in(["tma_load", "tma_store"]))
+    issued = copies.select("sm", pl.col("begin").alias("time"), pl.col("bytes").alias("change"))
+    landed = copies.select("sm", (pl.col("begin") + pl.col("dur")).alias("time"), -pl.col("bytes").alias("change"))
+    return _changes(pl.concat([issued, landed]).with_columns(cta=pl.lit(-1)), BYTES_IN_FLIGHT, "bytes")
+
+
+def _full_slots(
+    header: CaptureHeader, barrier: str, arrivals: pl.DataFrame, waits: pl.DataFrame, loads: pl.DataFrame
+) -> pl.DataFrame:
+    """Slots of a ring between the arrival that filled them and the consumers' release.
+
+    The release is the first completion, after the fill, of the barrier that the loads' issuer waits for (if it is one
+    barrier); else the next load into the slot.
+    """
+    keys = ["cta", "slot"]
+    filled = (
+        arrivals.filter(pl.col("barrier") == barrier, pl.col("completes"), pl.col("source") == "tma_load")
+        .select("sm", *keys, "time")
+        .sort("time")
+    )
+    released = _releases(header, barrier, arrivals, waits, loads).sort("released")
+    emptied = filled.join_asof(
+        released,
+        left_on="time",
+        right_on="released",
+        by=keys,
+        strategy="forward",
+        allow_exact_matches=False,
+        check_sortedness=False,
+    ).filter(pl.col("released").is_not_null())
+    changes = pl.concat(
+        [
+            filled.select("sm", "cta", "time", pl.lit(1).alias("change")),
+            emptied.select("sm", "cta", pl.col("released").alias("time"), pl.lit(-1).alias("change")),
+        ]
+    )
+    return _changes(changes, f"{FULL_SLOTS} {barrier}", "slots")
+
+
+def _releases(
+    header: CaptureHeader, barrier: str, arrivals: pl.DataFrame, waits: pl.DataFrame, loads: pl.DataFrame
+) -> pl.DataFrame:
+    """Returns when slots (`cta`, `slot`) became free (`released`)."""
+    load_sites = [site.id for site in header.sites if site.kind is SiteKind.TMA_LOAD and site.barrier == barrier]
+    loads = loads.filter(pl.col("site").is_in(load_sites))
+    issuer_waits = waits.filter(pl.col("track").is_in(loads["track"].unique().implode()))
+    guards = issuer_waits.filter(pl.col("barrier") != barrier)["barrier"].unique(maintain_order=True)
+    if len(guards) == 1 and issuer_waits.height:
+        done = arrivals.filter(pl.col("barrier") == guards[0], pl.col("completes"))
+        return done.select("cta", "slot", pl.col("time").alias("released"))
+    return loads.select("cta", "slot", pl.col("begin").alias("released"))
+
+
+def _changes(frame: pl.DataFrame, counter: str, unit: str) -> pl.DataFrame:
+    return frame.select(
+        pl.lit(counter).alias("counter"),
+        pl.lit(unit).alias("unit"),
+        pl.col("sm").cast(pl.Int32),
+        pl.col("cta").cast(pl.Int32),
+        pl.col("time").cast(pl.Int64),
+        pl.col("change").cast(pl.Int64),
+    )
+
+
+def _accumulate(changes: pl.DataFrame) -> pl.DataFrame:
+    """Sums changes of the same moment and runs the sum along each counter."""
+    lane = ["counter", "unit", "sm", "cta"]
+    moments = changes.group_by(*lane, "time").agg(pl.col("change").sum()).filter(pl.col("change") != 0)
+    moments = moments.sort("counter", "sm", "cta", "time")
+    return moments.with_columns(value=pl.col("change").cum_sum().over(lane)).select(
+        pl.col(name).cast(dtype) for name, dtype in COUNTERS.items()
+    )

@@ -1,0 +1,1 @@
+"""Files for other programs: Perfetto traces. `profiler.store` writes the Parquet tables."""

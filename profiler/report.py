@@ -1,0 +1,208 @@
+"""Everything the analyses say about one launch, in one value: for the terminal, for JSON, for the dashboard."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import polars as pl
+
+from profiler.analysis.barrier_waits import BarrierWaitReport, find_barrier_waits
+from profiler.analysis.bubbles import BubbleReport, find_bubbles
+from profiler.analysis.categories import CategoryReport, time_by_category
+from profiler.analysis.causes import Cause, Detail, Reading, recommended_reading
+from profiler.analysis.steady_state import SteadyStateReport, steady_state
+from profiler.analysis.utilisation import UtilisationReport, tensor_core_utilisation
+from profiler.analysis.window import Window, known_window
+from profiler.report_text import render_report
+from profiler.trace import Trace
+
+NUM_BUBBLES = 5
+REPORT_VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """The answers about one launch.
+
+    Attributes:
+      trace: what was analysed.
+      window: the stretch that is known; all shares are of its cycles.
+      utilisation, bubbles, barrier_waits, categories, steady_state: the analyses' own reports.
+      verdict: the launch in one sentence.
+    """
+
+    trace: Trace
+    window: Window
+    utilisation: UtilisationReport
+    bubbles: BubbleReport
+    barrier_waits: BarrierWaitReport
+    categories: CategoryReport
+    steady_state: SteadyStateReport
+    verdict: str
+
+    @property
+    def kernel_cycles(self) -> int:
+        """Duration of the launch in cycles."""
+        return self.trace.end
+
+    @property
+    def kernel_us(self) -> float:
+        """Duration of the launch in µs, at the launch's clock."""
+        return self.trace.to_ns(self.trace.end) / 1e3
+
+    @property
+    def recording_share(self) -> float:
+        """Part of the tracks' lifetimes that went into storing events, 0 to 1."""
+        alive = self.window.end * self.categories.tracks.height - int(self.categories.tracks["idle_cycles"].sum())
+        return int(self.categories.tracks["recording_cycles"].sum()) / max(alive, 1)
+
+    @property
+    def notes(self) -> list[str]:
+        """What the reader must know before trusting a number: dropped events and other defects. Never hidden."""
+        defects = self.trace.defects
+        notes = [self.window.note] if self.window.note else []
+        rows = defects.filter(pl.col("kind") != "dropped") if notes else defects
+        counted = rows.group_by("kind", "message", maintain_order=True).agg(pl.col("count").sum(), tracks=pl.len())
+        for kind, message, count, tracks in counted.iter_rows():
+            notes.append(f"{kind}: {message} ({count:,} on {tracks:,} tracks)" if tracks > 1 else f"{kind}: {message}")
+        if self.bubbles.provenance == "inferred":
+            notes.append("tensor-core activity is inferred from MMA issues and waits: bubbles are estimates.")
+        return notes
+
+    def largest_bubbles(self) -> list[tuple[dict[str, Any], Reading]]:
+        """Returns the five largest groups of bubbles, largest first, each with what to read about its cause."""
+        rows = self.bubbles.largest(NUM_BUBBLES).iter_rows(named=True)
+        return [(row, recommended_reading(Cause(row["cause"]), Detail(row["detail"]))) for row in rows]
+
+    def to_text(self, width: int = 100, color: bool = False) -> str:
+        """Renders the report for a terminal of `width` columns; plain text unless `color`."""
+        return render_report(self, width, color)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the report as a JSON object. Keys are stable and carry their units; shares are 0 to 1."""
+        header = self.trace.header
+        return {
+            "report_version": REPORT_VERSION,
+            "kernel": header.kernel,
+            "launch": header.launch,
+            "device": header.device,
+            "provenance": header.provenance,
+            "clock_hz": header.clock_hz,
+            "kernel_cycles": self.kernel_cycles,
+            "kernel_us": self.kernel_us,
+            "analysed_cycles": self.window.end,
+            "verdict": self.verdict,
+            "notes": self.notes,
+            "events": self._events_json(),
+            "tensor_core": self._tensor_core_json(),
+            "bubbles": [row | dataclasses.asdict(reading) for row, reading in self.largest_bubbles()],
+            "bubble_share": self.bubbles.bubble_share,
+            "outside_use": self.bubbles.edge_groups.to_dicts(),
+            "barrier_waits": self.barrier_waits.barriers.to_dicts(),
+            "barrier_releasers": self.barrier_waits.releasers.to_dicts(),
+            "categories": self.categories.roles.to_dicts(),
+            "steady_state": {
+                "interval_cycles": self.steady_state.interval_cycles,
+                "bound_by": self.steady_state.bound_by,
+                "warpgroups": self.steady_state.by_warpgroup().to_dicts(),
+            },
+            "defects": self.trace.defects.to_dicts(),
+        }
+
+    def _events_json(self) -> dict[str, Any]:
+        return {
+            "kept": self.trace.events_kept,
+            "dropped": self.trace.events_dropped,
+            "sufficient_profile_space": self.trace.sufficient_profile_space,
+            "record_cycles": self.trace.header.record_cycles,
+            "recording_share": self.recording_share,
+            "profile_smem_bytes": self.trace.header.profile_smem_bytes,
+        }
+
+    def _tensor_core_json(self) -> dict[str, Any]:
+        use = self.utilisation
+        return {
+            "busy_cycles": use.busy_cycles,
+            "busy_share": use.busy_share,
+            "busy_share_of_used_sms": use.busy_share_of_used_sms,
+            "sms_used": use.sms_used,
+            "sms": use.sms,
+            "flops": use.flops,
+            "flops_per_cycle_per_sm": use.flops_per_cycle,
+            "peak_flops_per_cycle_per_sm": use.peak_flops_per_cycle,
+            "peak_share": use.peak_share,
+            "provenance": use.provenance,
+        }
+
+
+def build_report(trace: Trace) -> Report:
+    """Runs every analysis on a trace and sums them up."""
+    utilisation = tensor_core_utilisation(trace)
+    bubbles = find_bubbles(trace)
+    waits = find_barrier_waits(trace)
+    window = known_window(trace)
+    return Report(
+        trace,
+        window,
+        utilisation,
+        bubbles,
+        waits,
+        time_by_category(trace),
+        steady_state(trace),
+        _qualify(_verdict(utilisation, bubbles, waits), window),
+    )
+
+
+def _qualify(verdict: str, window: Window) -> str:
+    """Says for which part of the launch a verdict holds, if not for all of it."""
+    if window.is_whole:
+        return verdict
+    if not window.end:
+        return f"nothing is known: no event was kept (profile_space={window.sufficient_profile_space} keeps all)"
+    return f"in the first {window.end:,} of {window.launch_end:,} cycles: {verdict}"
+
+
+def _verdict(use: UtilisationReport, bubbles: BubbleReport, waits: BarrierWaitReport) -> str:
+    if not use.sms_used:
+        return _verdict_without_mma(waits)
+    of_sms = "" if use.sms_used == use.sms else f" on the {use.sms_used} of {use.sms} SMs in use"
+    busy = f"tensor core {use.busy_share_of_used_sms:.0%} busy{of_sms}"
+    losses = _losses(bubbles)
+    if losses.is_empty():
+        return f"{busy}; no bubbles"
+    return f"{busy}; largest loss: {_describe_loss(losses.row(0, named=True), waits)}"
+
+
+def _losses(bubbles: BubbleReport) -> pl.DataFrame:
+    """Sums bubbles and edges over source lines; a loss at the ends of a CTA counts once, whatever it consists of."""
+    at_ends = pl.col("cause").is_in([str(Cause.FILL), str(Cause.DRAIN), str(Cause.SCHEDULING)])
+    keys = ["cause", "detail", "barrier", "root_barrier"]
+    groups = pl.concat([bubbles.groups, bubbles.edge_groups]).with_columns(
+        pl.when(at_ends).then(pl.lit("")).otherwise(name).alias(name) for name in keys[1:]
+    )
+    sums = groups.group_by(keys).agg(pl.col("total_cycles", "kernel_share").sum())
+    return sums.sort("total_cycles", *keys, descending=[True] + [False] * len(keys))
+
+
+def _describe_loss(row: dict[str, Any], waits: BarrierWaitReport) -> str:
+    place = f" on {row['barrier']}" if row["barrier"] else ""
+    parts = [f"{row['cause']}{place} ({row['kernel_share']:.0%} of kernel)"]
+    if row["barrier"]:
+        by = waits.barriers.filter((pl.col("barrier") == row["barrier"]) & pl.col("role").str.contains("compute"))
+        releaser = by["released_by"].to_list()[:1]
+        parts += [f"released by {'TMA' if name == 'tma_load' else name}" for name in releaser]
+    if row["root_barrier"] and row["root_barrier"] != row["barrier"]:
+        parts.append(f"held up by waits on {row['root_barrier']}")
+    return ", ".join([*parts, row["detail"]] if row["detail"] else parts)
+
+
+def _verdict_without_mma(waits: BarrierWaitReport) -> str:
+    longest = waits.barriers.head(1).to_dicts()
+    if not longest or not longest[0]["blocked_cycles"]:
+        return "no MMA was recorded, and no wait was blocked"
+    row = longest[0]
+    return (
+        f"no MMA was recorded; longest wait: {row['role']} on {row['barrier']}, {row['blocked_cycles']:,} cycles, "
+        f"released by {row['released_by']}"
+    )
