@@ -37,7 +37,7 @@ help: ## List these targets
 
 demo: $(VENV)/.installed-core ## Simulate a matmul, print the report, write the Perfetto trace (build/demo)
 	rm -rf build/demo
-	$(VENV)/bin/python examples/matmul.py --profile-dir build/demo
+	MGPU_TARGET=sim $(VENV)/bin/python examples/04_warp_specialized_matmul.py --profile-dir build/demo
 
 dashboard: $(VENV)/.installed-dashboard build/demo ## Open the demo's captures in the web dashboard
 	$(VENV)/bin/mgpu dashboard build/demo

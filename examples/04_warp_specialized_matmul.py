@@ -40,7 +40,7 @@ def matmul_body(
     full: Any,
     empty: Any,
     stages: int,
-    producer_delay: int,
+    producer_delay_ns: int,
 ) -> None:
     """Computes one tile of `a @ b`."""
     row, column = lax.axis_index("m") * TILE_M, lax.axis_index("n") * TILE_N
@@ -54,7 +54,8 @@ def matmul_body(
         def load_step(k: Any, _: None) -> None:
             slot = lax.rem(k, stages)
             pl.when(k >= stages)(lambda: plgpu.barrier_wait(empty.at[slot]))
-            spin(producer_delay)
+            if producer_delay_ns:  # to see what a slow producer does to the pipeline
+                pl.delay(producer_delay_ns)
             depth = pl.ds(k * TILE_K, TILE_K)
             plgpu.copy_gmem_to_smem(a_gmem.at[pl.ds(row, TILE_M), depth], a_smem.at[slot], full.at[slot])
             plgpu.copy_gmem_to_smem(b_gmem.at[depth, pl.ds(column, TILE_N)], b_smem.at[slot], full.at[slot])
@@ -89,21 +90,20 @@ def matmul_body(
             plgpu.wait_smem_to_gmem(0)
 
 
-def spin(iterations: int) -> None:
-    """Keeps the memory warpgroup busy for a while: a way to see what a slow producer does to the pipeline."""
-    if iterations:
-        lax.fori_loop(0, iterations, lambda i, x: x * 5 + i, jnp.int32(1))
+def make_matmul(m: int, n: int, *, stages: int = 3, producer_delay_ns: int = 0, params: Any = None) -> Any:
+    """Returns the JAX function `matmul(a, b)` for an m x n result; a and b are bfloat16.
 
-
-def make_matmul(m: int, n: int, *, stages: int = 3, producer_delay: int = 0, params: Any = None) -> Any:
-    """Returns the JAX function `matmul(a, b)` for an m x n result; a and b are bfloat16."""
+    A slot is released one step after its wgmma was issued, so the ring needs at least two stages.
+    """
+    if stages < 2:
+        raise ValueError(f"stages={stages}: the ring needs at least 2, since a slot is released one step late.")
 
     def swizzled(*shape: int) -> Any:
         tiling = plgpu.TilingTransform((8, 64))
         return plgpu.SMEM(shape, jnp.bfloat16, transforms=(tiling, plgpu.SwizzleTransform(128)))
 
     return plgpu.kernel(
-        partial(matmul_body, stages=stages, producer_delay=producer_delay),
+        partial(matmul_body, stages=stages, producer_delay_ns=producer_delay_ns),
         out_type=jax.ShapeDtypeStruct((m, n), jnp.bfloat16),
         scratch_types={
             "a_smem": swizzled(stages, TILE_M, TILE_K),
@@ -126,7 +126,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=2048, help="M, N and K (default 2048)")
     parser.add_argument("--stages", type=int, default=3, help="slots of the ring (default 3)")
-    parser.add_argument("--producer-delay", type=int, default=0, help="loop turns that each load waits (default 0)")
+    parser.add_argument("--producer-delay-ns", type=int, default=0, help="pause before each load, to see its effect")
     parser.add_argument("--profile-space", type=int, default=512, help="events per warpgroup (default 512)")
     parser.add_argument("--profile-dir", default="build/profile", help="where the profile goes")
     options = parser.parse_args(arguments)
@@ -135,7 +135,7 @@ def main(arguments: list[str] | None = None) -> None:
     generator = np.random.default_rng(0)
     a, b = (generator.standard_normal((size, size)).astype(jnp.bfloat16) for _ in range(2))
     params = plgpu.CompilerParams(profile_space=options.profile_space, profile_dir=options.profile_dir)
-    matmul = make_matmul(size, size, stages=options.stages, producer_delay=options.producer_delay, params=params)
+    matmul = make_matmul(size, size, stages=options.stages, producer_delay_ns=options.producer_delay_ns, params=params)
     result = np.asarray(matmul(a, b)).astype(np.float32)
 
     expected = a.astype(np.float32) @ b.astype(np.float32)
@@ -144,7 +144,7 @@ def main(arguments: list[str] | None = None) -> None:
     worst = float((np.abs(result - expected) / tolerance).max())
     assert worst <= 1, f"result differs from NumPy by {worst:.2f} times the tolerance"
     print(f"matmul {size} x {size} x {size} bf16: equal to NumPy in float32 within bfloat16 rounding\n")
-    print(profiler.write_profile(options.profile_dir))
+    print(profiler.summarise(options.profile_dir))
 
 
 if __name__ == "__main__":

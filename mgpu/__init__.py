@@ -2,8 +2,8 @@
 
     import mgpu as plgpu
 
-is a drop-in for `jax.experimental.pallas.mosaic_gpu`. Names load on first use, so that `import mgpu.capture`, and with it
-the profiler and the dashboard, need no JAX.
+is a drop-in for `jax.experimental.pallas.mosaic_gpu`. Names load on first use, so that `import mgpu.capture`, and with
+it the profiler and the dashboard, need no JAX.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mgpu.lang.barriers import barrier_arrive as barrier_arrive
     from mgpu.lang.barriers import barrier_wait as barrier_wait
     from mgpu.lang.barriers import set_max_registers as set_max_registers
+    from mgpu.lang.block_spec import BlockSpec as BlockSpec
     from mgpu.lang.copies import commit_smem as commit_smem
     from mgpu.lang.copies import commit_smem_to_gmem_group as commit_smem_to_gmem_group
     from mgpu.lang.copies import copy_gmem_to_smem as copy_gmem_to_smem
@@ -27,16 +28,25 @@ if TYPE_CHECKING:
     from mgpu.lang.hopper import wgmma as wgmma
     from mgpu.lang.hopper import wgmma_accumulator_load as wgmma_accumulator_load
     from mgpu.lang.hopper import wgmma_wait as wgmma_wait
+    from mgpu.lang.loops import NDLoopInfo as NDLoopInfo
+    from mgpu.lang.loops import dynamic_scheduling_loop as dynamic_scheduling_loop
+    from mgpu.lang.loops import nd_loop as nd_loop
+    from mgpu.lang.loops import planar_snake as planar_snake
     from mgpu.lang.memory import GMEM as GMEM
     from mgpu.lang.memory import REGS as REGS
     from mgpu.lang.memory import SMEM as SMEM
     from mgpu.lang.memory import MemorySpace as MemorySpace
+    from mgpu.lang.pipeline import emit_pipeline as emit_pipeline
     from mgpu.lang.transforms import SwizzleTransform as SwizzleTransform
     from mgpu.lang.transforms import TilingTransform as TilingTransform
     from mgpu.lang.transforms import find_swizzle as find_swizzle
+    from mgpu.lang.warp_specialized_pipeline import PipelinePipeline as PipelinePipeline
+    from mgpu.lang.warp_specialized_pipeline import emit_pipeline_warp_specialized as emit_pipeline_warp_specialized
     from mgpu.launch.device_choice import device as device
     from mgpu.launch.device_choice import set_device as set_device
+    from mgpu.launch.from_pallas import from_pallas as from_pallas
     from mgpu.launch.kernel import kernel as kernel
+    from mgpu.launch.pallas_call import pallas_call as pallas_call
     from mgpu.params import CompilerParams as CompilerParams
     from mgpu.params import LoweringSemantics as LoweringSemantics
     from mgpu.params import TraceScope as TraceScope
@@ -45,6 +55,8 @@ if TYPE_CHECKING:
 _HOME = {
     # launching
     "kernel": "launch.kernel",
+    "from_pallas": "launch.from_pallas",
+    "pallas_call": "launch.pallas_call",
     "CompilerParams": "params",
     "LoweringSemantics": "params",
     "TraceScope": "params",
@@ -71,6 +83,15 @@ _HOME = {
     "commit_smem": "lang.copies",
     "commit_smem_to_gmem_group": "lang.copies",
     "wait_smem_to_gmem": "lang.copies",
+    # loops and pipelines
+    "nd_loop": "lang.loops",
+    "NDLoopInfo": "lang.loops",
+    "planar_snake": "lang.loops",
+    "dynamic_scheduling_loop": "lang.loops",
+    "BlockSpec": "lang.block_spec",
+    "emit_pipeline": "lang.pipeline",
+    "emit_pipeline_warp_specialized": "lang.warp_specialized_pipeline",
+    "PipelinePipeline": "lang.warp_specialized_pipeline",
     # tensor core
     "ACC": "lang.hopper",
     "WGMMAAccumulatorRef": "lang.hopper",

@@ -12,8 +12,8 @@ events and counts all of them, so what did not fit is known exactly and nothing 
 Each track has two anchors, at its first and last moment: the full 64-bit cycle counter and the global timer in ns.
 They unwrap the 32-bit clocks and align SMs with each other.
 
-A simulated launch also has **activity**: what each asynchronous unit did, cycle by cycle, and every arrival. It costs the
-kernel nothing and no GPU can give it. A measured launch has empty activity tables.
+A simulated launch also has **activity**: what each asynchronous unit did, cycle by cycle, and every arrival. It costs
+the kernel nothing and no GPU can give it. A measured launch has empty activity tables.
 
 `mgpu.profile_dir` says where captures live; `profiler.decode` turns them into events.
 """
@@ -252,7 +252,8 @@ class Capture:
           CaptureError: the file is missing, truncated, foreign, or of another format version.
         """
         try:
-            with np.load(path, allow_pickle=False) as arrays:
+            # np.load leaves a damaged file open when it is given a path.
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
                 header = json.loads(arrays["header"].tobytes())
                 values = {name: arrays[name] for name in _ARRAYS}
         except CaptureError:
@@ -262,6 +263,13 @@ class Capture:
         except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
             raise CaptureError(f"{path}: not a capture, or truncated ({error}). Record it again.") from error
         return cls(CaptureHeader.from_json(header), **values)
+
+
+def empty_capture(header: CaptureHeader) -> Capture:
+    """Returns a capture without a track, for launches whose timeline came from elsewhere."""
+    dtypes = (TRACK_DTYPE, CTA_DTYPE, UNIT_SPAN_DTYPE, ARRIVAL_DTYPE)
+    tracks, ctas, unit_spans, arrivals = (np.zeros(0, dtype) for dtype in dtypes)
+    return Capture(header, tracks, np.zeros((0, 2), np.uint32), ctas, unit_spans, arrivals)
 
 
 _ARRAYS = ("tracks", "words", "ctas", "unit_spans", "arrivals")

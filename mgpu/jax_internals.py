@@ -12,20 +12,25 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from jax._src import config as _config
+from jax._src import core as _core
 from jax._src import effects as _effects
 from jax._src import source_info_util as _source_info_util
 from jax._src.pallas import core as _pallas_core
+
+# What `pl.core_map` maps over, and the element type of semaphores.
+from jax._src.pallas.core import Mesh as Mesh
+from jax._src.pallas.core import Semaphore as Semaphore
+
+# The transform that `.at[...]` makes.
+from jax._src.state.indexing import NDIndexer as NDIndexer
 
 # An AbstractRef together with `.at[...]`, reshape and bitcast transforms: what a sliced ref is while tracing.
 from jax._src.state.types import AbstractRef as AbstractRef
 from jax._src.state.types import BitcastTransform as BitcastTransform
 from jax._src.state.types import ReshapeTransform as ReshapeTransform
 from jax._src.state.types import TransformedRef as TransformedRef
+from jax._src.state.types import Transform as Transform
 from jax._src.state.types import TransposeTransform as TransposeTransform
-
-# The transform that `.at[...]` makes, and its run-time sized slices.
-from jax._src.state.indexing import NDIndexer as NDIndexer
-from jax._src.state.indexing import Slice as Slice
 
 Effect = _effects.Effect
 
@@ -39,10 +44,25 @@ def allow_in_control_flow(effect_type: type) -> None:
 
 
 @contextlib.contextmanager
+def extra_axis(name: Any, size: int) -> Iterator[None]:
+    """Makes `lax.axis_index(name)` work for what is traced meanwhile."""
+    with _core.extend_axis_env_nd([(name, size)]):
+        yield
+
+
+@contextlib.contextmanager
 def tracing_grid(grid: Sequence[int]) -> Iterator[None]:
     """Makes `pl.program_id` and `pl.num_programs` work while a kernel body is traced."""
     # Replication checks of an enclosing shard_map know nothing of a kernel's own refs (JAX 0.12 would refuse stores).
     with _pallas_core.tracing_grid_env(tuple(grid), ()), _config._check_vma(False):
+        yield
+
+
+@contextlib.contextmanager
+def grid_indices(indices: Sequence[Any], sizes: Sequence[int]) -> Iterator[None]:
+    """Makes `pl.program_id` and `pl.num_programs` return these while a part of a kernel body is traced."""
+    axes = [_pallas_core.GridAxis(index, size) for index, size in zip(indices, sizes, strict=True)]
+    with _pallas_core.grid_env(axes):
         yield
 
 
@@ -73,6 +93,24 @@ def current_source_line() -> SourceLine:
     return source_line(_source_info_util.current())
 
 
+@contextlib.contextmanager
+def at_equation(source_info: Any) -> Iterator[None]:
+    """Gives what is traced inside the source line and the named scopes of an equation that it stands for.
+
+    An equation that JAX's own code made has no line of the user's: it keeps that of the equation around it.
+    """
+    state = _source_info_util._source_info_context
+    outer = state.context
+    state.context = outer.replace(
+        traceback=source_info.traceback if source_line(source_info).line else outer.traceback,
+        name_stack=outer.name_stack + source_info.name_stack,
+    )
+    try:
+        yield
+    finally:
+        state.context = outer
+
+
 def hide_from_source_lines(file: str) -> None:
     """Makes source lines skip frames of `file`, so that an operation is attributed to its caller."""
     _source_info_util.register_exclusion(file)
@@ -95,3 +133,10 @@ def scan_split(params: dict[str, Any], invars: Sequence[Any]) -> tuple[list[Any]
     # JAX 0.12 keeps the three groups as a flat tree instead of counts.
     consts, carry, xs = (list(group) for group in params["ft_in"].update(list(invars)).unpack())
     return consts, carry, xs
+
+
+@contextlib.contextmanager
+def at_source_of(equation: Any) -> Iterator[None]:
+    """Attributes what is traced meanwhile to the line that made `equation`, under the settings that it was made with."""
+    with _source_info_util.user_context(equation.source_info.traceback), equation.ctx.manager:
+        yield

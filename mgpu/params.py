@@ -85,8 +85,8 @@ class CompilerParams:
             )
         if self.profile_space and not self.profile_dir:
             raise ParamsError(
-                f"CompilerParams: profile_space={self.profile_space} without profile_dir: the events would have nowhere "
-                "to go. Give profile_dir='some/directory' too, or drop profile_space."
+                f"CompilerParams: profile_space={self.profile_space} without profile_dir: the events would have "
+                "nowhere to go. Give profile_dir='some/directory' too, or drop profile_space."
             )
         if self.profile_dir and not self.profile_space:
             raise ParamsError(

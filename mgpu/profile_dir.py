@@ -90,6 +90,8 @@ def list_launches(directory: str | Path) -> list[Path]:
     """
     root = Path(directory)
     if not root.is_dir():
-        raise CaptureError(f"{root}: no such profile directory. Run a kernel with CompilerParams(profile_dir={str(root)!r}).")
+        raise CaptureError(
+            f"{root}: no such profile directory. Run a kernel with CompilerParams(profile_dir={str(root)!r})."
+        )
     found = [path for path in root.iterdir() if _parse(path.name)[0] and (path / CAPTURE_FILE).is_file()]
     return sorted(found, key=lambda path: _parse(path.name))

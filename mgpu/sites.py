@@ -1,6 +1,6 @@
 """Sites: the places of a program that are recorded, and what is known about each before it runs.
 
-A site is a user's `jax.named_scope`, or an operation that can block or that starts asynchronous work. `mgpu.passes.sites`
+A site is a user's `jax.named_scope`, or an operation that can block or starts asynchronous work. `mgpu.passes.sites`
 finds them; a recorded event carries only a site's number; the profiler joins the two again. NumPy and JAX free.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from typing import Any
 
 
 class Edge(enum.IntEnum):
@@ -101,16 +102,16 @@ class Site:
         """`file.py:41`, or "" when unknown."""
         return f"{self.file.rsplit('/', 1)[-1]}:{self.line}" if self.line else ""
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, Any]:
         """Returns the site as a JSON object."""
         return dataclasses.asdict(self) | {"kind": str(self.kind)}
 
     @classmethod
-    def from_json(cls, value: dict[str, object]) -> Site:
+    def from_json(cls, value: dict[str, Any]) -> Site:
         """Reads what `to_json` wrote."""
         fields = dict(value)
         fields["kind"] = SiteKind(str(fields["kind"]))
-        return cls(**fields)  # pyright: ignore[reportArgumentType]  # checked by the dataclass users' tests
+        return cls(**fields)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,6 +8,9 @@
 Nothing here needs JAX or a GPU.
 """
 
+from mgpu.errors import CaptureError as CaptureError
+from mgpu.errors import MgpuError as MgpuError
+from mgpu.errors import ParamsError as ParamsError
 from profiler.build import build_trace as build_trace
 from profiler.check import check_trace as check_trace
 from profiler.export.perfetto import ExportCounts as ExportCounts
@@ -18,13 +21,17 @@ from profiler.store import Launch as Launch
 from profiler.store import load_trace as load_trace
 from profiler.store import open_profile as open_profile
 from profiler.store import save_tables as save_tables
+from profiler.summary import summarise as summarise
 from profiler.trace import Trace as Trace
 
 open = open_profile  # `profiler.open(path)` reads as it should
 
 __all__ = [
+    "CaptureError",
     "ExportCounts",
     "Launch",
+    "MgpuError",
+    "ParamsError",
     "Report",
     "Trace",
     "build_report",
@@ -35,4 +42,5 @@ __all__ = [
     "open",
     "open_profile",
     "save_tables",
+    "summarise",
 ]

@@ -7,14 +7,22 @@ from typing import Any
 
 import polars as pl
 
+from profiler.analysis.advice import AdviceReport, Findings, give_advice
+from profiler.analysis.balance import BalanceReport, find_balance
 from profiler.analysis.barrier_waits import BarrierWaitReport, find_barrier_waits
 from profiler.analysis.bubbles import BubbleReport, find_bubbles
 from profiler.analysis.categories import CategoryReport, time_by_category
 from profiler.analysis.causes import Cause, Detail, Reading, recommended_reading
+from profiler.analysis.critical_path import CriticalPathReport, find_critical_path
+from profiler.analysis.graph_edges import build_graph
+from profiler.analysis.roofline import RooflineReport, find_roofline
+from profiler.analysis.scenarios import find_rings
 from profiler.analysis.steady_state import SteadyStateReport, steady_state
 from profiler.analysis.utilisation import UtilisationReport, tensor_core_utilisation
+from profiler.analysis.what_if import WhatIfReport, predict_changes
 from profiler.analysis.window import Window, known_window
-from profiler.report_text import render_report
+from profiler.report_render import render_html, render_markdown, render_text
+from profiler.report_sections import report_sections
 from profiler.trace import Trace
 
 NUM_BUBBLES = 5
@@ -28,7 +36,8 @@ class Report:
     Attributes:
       trace: what was analysed.
       window: the stretch that is known; all shares are of its cycles.
-      utilisation, bubbles, barrier_waits, categories, steady_state: the analyses' own reports.
+      utilisation, bubbles, barrier_waits, categories, steady_state, critical_path, what_if, balance, roofline, advice:
+        the analyses' own reports.
       verdict: the launch in one sentence.
     """
 
@@ -39,6 +48,11 @@ class Report:
     barrier_waits: BarrierWaitReport
     categories: CategoryReport
     steady_state: SteadyStateReport
+    critical_path: CriticalPathReport
+    what_if: WhatIfReport
+    balance: BalanceReport
+    roofline: RooflineReport
+    advice: AdviceReport
     verdict: str
 
     @property
@@ -77,7 +91,15 @@ class Report:
 
     def to_text(self, width: int = 100, color: bool = False) -> str:
         """Renders the report for a terminal of `width` columns; plain text unless `color`."""
-        return render_report(self, width, color)
+        return render_text(report_sections(self), width, color)
+
+    def to_markdown(self) -> str:
+        """Renders the report as GitHub-flavoured Markdown."""
+        return render_markdown(report_sections(self))
+
+    def _repr_html_(self) -> str:
+        """Shows the report in a notebook."""
+        return render_html(report_sections(self))
 
     def to_json(self) -> dict[str, Any]:
         """Returns the report as a JSON object. Keys are stable and carry their units; shares are 0 to 1."""
@@ -107,6 +129,13 @@ class Report:
                 "bound_by": self.steady_state.bound_by,
                 "warpgroups": self.steady_state.by_warpgroup().to_dicts(),
             },
+            "critical_path": self.critical_path.parts.to_dicts(),
+            "slack": self.critical_path.slack.to_dicts(),
+            "what_if": self.what_if.scenarios.to_dicts(),
+            "advice": [dataclasses.asdict(item) for item in self.advice.items],
+            "limit": self.advice.limit,
+            "balance": self._balance_json(),
+            "roofline": {"intensity_flop_per_byte": self.roofline.intensity, "ceilings": self.roofline.ceilings.to_dicts()},
             "defects": self.trace.defects.to_dicts(),
         }
 
@@ -118,6 +147,19 @@ class Report:
             "record_cycles": self.trace.header.record_cycles,
             "recording_share": self.recording_share,
             "profile_smem_bytes": self.trace.header.profile_smem_bytes,
+        }
+
+    def _balance_json(self) -> dict[str, Any]:
+        balance = self.balance
+        return {
+            "ctas": balance.ctas.height,
+            "waves": balance.waves,
+            "wave_efficiency": balance.wave_efficiency,
+            "occupied_share": balance.occupied_share,
+            "unused_sms": balance.unused_sms,
+            "tail_cycles": balance.tail_cycles,
+            "imbalance": balance.imbalance,
+            "even_cycles": balance.even_cycles,
         }
 
     def _tensor_core_json(self) -> dict[str, Any]:
@@ -142,16 +184,36 @@ def build_report(trace: Trace) -> Report:
     bubbles = find_bubbles(trace)
     waits = find_barrier_waits(trace)
     window = known_window(trace)
+    categories = time_by_category(trace)
+    launch = build_graph(trace)
+    path, changes = find_critical_path(trace, launch), predict_changes(trace, launch)
+    balance, roofline = find_balance(trace), find_roofline(trace)
+    rings = tuple(find_rings(launch))
+    findings = Findings(trace, bubbles, waits, categories, path, changes, balance, roofline, rings)
+    advice = give_advice(findings)
     return Report(
-        trace,
-        window,
-        utilisation,
-        bubbles,
-        waits,
-        time_by_category(trace),
-        steady_state(trace),
-        _qualify(_verdict(utilisation, bubbles, waits), window),
+        trace=trace,
+        window=window,
+        utilisation=utilisation,
+        bubbles=bubbles,
+        barrier_waits=waits,
+        categories=categories,
+        steady_state=steady_state(trace),
+        critical_path=path,
+        what_if=changes,
+        balance=balance,
+        roofline=roofline,
+        advice=advice,
+        verdict=_qualify(_verdict(utilisation, bubbles, waits) + _first_remedy(advice), window),
     )
+
+
+def _first_remedy(advice: AdviceReport) -> str:
+    """Names the first thing to try, if it would gain something."""
+    if not advice.items:
+        return ""
+    first = advice.items[0]
+    return f"; try first: {first.remedy} (gains {first.gain_text})"
 
 
 def _qualify(verdict: str, window: Window) -> str:

@@ -15,14 +15,17 @@ import json
 import os
 import shutil
 import tempfile
+import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
-from mgpu.capture import Capture, CaptureHeader
+from mgpu.capture import Capture, CaptureHeader, empty_capture
 from mgpu.errors import CaptureError
-from mgpu.profile_dir import CAPTURE_FILE, list_launches
+from mgpu.profile_dir import CAPTURE_FILE, list_launches, save_launch
 from profiler.build import build_trace
 from profiler.trace import SCHEMAS, Trace
 
@@ -81,6 +84,26 @@ def open_profile(path: str | Path) -> list[Launch]:
     return launches
 
 
+def newest_launch(launches: Sequence[Launch]) -> Launch:
+    """Returns the launch that was recorded last; of several recorded in one moment, the last by name."""
+    return max(enumerate(launches), key=lambda row: (row[1].capture_path.stat().st_mtime_ns, row[0]))[1]
+
+
+def read_header(path: str | Path) -> CaptureHeader:
+    """Reads only the header of a capture, which is fast however many events it holds.
+
+    Raises:
+      CaptureError: the file is missing or damaged.
+    """
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return CaptureHeader.from_json(json.loads(arrays["header"].tobytes()))
+    except CaptureError:
+        raise
+    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise CaptureError(f"{path}: not a capture, or truncated ({error}). Record it again.") from error
+
+
 def load_trace(path: str | Path) -> Trace:
     """Returns the timeline of a launch folder or capture file, from its tables if they are up to date.
 
@@ -93,6 +116,22 @@ def load_trace(path: str | Path) -> Trace:
     if capture_path.name == CAPTURE_FILE and _is_current(tables, capture_path):
         return read_tables(tables)
     return build_trace(Capture.load(capture_path))
+
+
+def is_perfetto_file(path: str | Path) -> bool:
+    """True for the name of an existing Perfetto trace file."""
+    return Path(path).is_file() and Path(path).name.endswith((".pftrace", ".pftrace.gz", ".perfetto-trace"))
+
+
+def add_imported(trace: Trace, directory: str | Path) -> Path:
+    """Adds a Trace that has no capture (it was imported) to a profile directory, and returns its new folder.
+
+    Raises:
+      CaptureError: the directory cannot be written.
+    """
+    folder = save_launch(directory, empty_capture(trace.header))
+    save_tables(trace, folder)
+    return folder
 
 
 def _is_current(tables: Path, capture_path: Path) -> bool:

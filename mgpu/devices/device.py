@@ -73,9 +73,11 @@ class Device:
     hbm_peak_bandwidth: int = _number("bytes/s")
     hbm_bandwidth: int = _number("bytes/s")  # achievable
     l2_bytes: int = _number("bytes")
-    l2_line_bytes: int = _number("bytes")
+    l2_partitions: int = _number("count")  # data that SMs of several sides use lie in each of them
     l2_bandwidth: int = _number("bytes/s")  # lines that one SM reads
     l2_shared_bandwidth: int = _number("bytes/s")  # lines that other SMs read at about the same time
+    l2_write_bandwidth: int = _number("bytes/s")  # whole sectors
+    l2_partial_sector_bytes: int = _number("bytes")  # what a sector counts that is written in part
     l2_sharing_window_cycles: int = _number("cycles")
     l2_queueing_fraction: float = _number("fraction")  # of the bytes in flight that are served first
     l2_latency_cycles: int = _number("cycles")

@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+from jax.core import ShapedArray, Tracer
 from jax.experimental import pallas as pl
+from jax.extend import core as jex_core
 
 from mgpu.errors import KernelTypeError
 from mgpu.frontend.program import KernelProgram, Launch
@@ -48,7 +50,9 @@ def check_launch(launch: Launch) -> None:
     names = [*launch.grid_names, *launch.cluster_names, *([launch.thread_name] if launch.thread_name else [])]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        raise KernelTypeError(f"kernel: axis name {repeated[0]!r} is used twice; grid, cluster and thread names differ.")
+        raise KernelTypeError(
+            f"kernel: axis name {repeated[0]!r} is used twice; grid, cluster and thread names differ."
+        )
 
 
 def build_program(
@@ -56,7 +60,7 @@ def build_program(
     *,
     name: str,
     in_tree: Any,
-    in_avals: Sequence[jax.core.ShapedArray],
+    in_avals: Sequence[ShapedArray],
     out_type: Any,
     scratch: Any,
     launch: Launch,
@@ -82,7 +86,7 @@ def build_program(
     """
     check_launch(launch)
     flat_out, _ = jax.tree.flatten(out_type)
-    out_avals = tuple(jax.core.ShapedArray(x.shape, x.dtype) for x in flat_out)
+    out_avals = tuple(ShapedArray(x.shape, x.dtype) for x in flat_out)
     flat_scratch, scratch_tree = jax.tree.flatten(scratch, is_leaf=_is_allocation)
     takes_many = isinstance(out_type, (tuple, list))
 
@@ -98,9 +102,11 @@ def build_program(
             _check_call(body, name, (*positional, *extra), keywords)
             result = body(*positional, *extra, **keywords)
             if result is not None:
-                raise KernelTypeError(f"kernel {name}: the body must return None, got {type(result).__name__}. Write to the output refs.")
+                raise KernelTypeError(
+                    f"kernel {name}: the body must return None, got {type(result).__name__}. Write to the output refs."
+                )
 
-        with_scratch = _name_arguments(with_scratch, scratch_names)
+        with_scratch = name_arguments(with_scratch, scratch_names)
         pl.run_scoped(with_scratch, *flat_scratch, collective_axes=launch.thread_name or ())
 
     operand_names, scratch_names = _argument_names(body, in_tree, out_type, scratch_tree, len(in_avals), len(out_avals))
@@ -114,7 +120,7 @@ def build_program(
     top = getattr(closed, "jaxpr", closed)
     (equation,) = top.eqns
     values = dict(zip(top.constvars, closed.consts, strict=True))
-    consts = [values[var] if var in values else var.val for var in equation.invars]
+    consts = [var.val if isinstance(var, jex_core.Literal) else values[var] for var in equation.invars]
     jaxpr = equation.params["jaxpr"]
     program = KernelProgram(
         name=name,
@@ -186,7 +192,7 @@ def _leaf_names(name: str, value: Any) -> list[str]:
     return [name + jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(value)]
 
 
-def _name_arguments(function: Callable[..., None], names: Sequence[str]) -> Callable[..., None]:
+def name_arguments(function: Callable[..., None], names: Sequence[str]) -> Callable[..., None]:
     """Gives a `*refs` function a signature, from which the traced jaxpr takes the names of its refs."""
     taken: dict[str, int] = {}
     parameters = []
@@ -201,4 +207,4 @@ def _name_arguments(function: Callable[..., None], names: Sequence[str]) -> Call
 
 def find_traced_values(values: Sequence[Any]) -> list[Any]:
     """Returns those of `values` that belong to an enclosing trace and so must not be kept beyond it."""
-    return [value for value in values if isinstance(value, (jax.core.Tracer, TransformedRef))]
+    return [value for value in values if isinstance(value, (Tracer, TransformedRef))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-import jax
+from jax.core import ShapedArray
 from jax.extend import core as jex_core
 
 from mgpu.jax_internals import SourceLine
@@ -76,15 +76,16 @@ class KernelProgram:
       operand_names: the kernel's own names for the GMEM refs, inputs before outputs.
       num_consts: closed-over arrays, which come before the inputs when the kernel is called.
       params: compiler parameters.
+      input_output_aliases: pairs of an input and the output that begins as its contents, and is the same memory.
     """
 
     name: str
     source: SourceLine
     jaxpr: jex_core.Jaxpr
     launch: Launch
-    in_avals: tuple[jax.core.ShapedArray, ...]
-    out_avals: tuple[jax.core.ShapedArray, ...]
+    in_avals: tuple[ShapedArray, ...]
+    out_avals: tuple[ShapedArray, ...]
     operand_names: tuple[str, ...]
     num_consts: int
     params: CompilerParams
-
+    input_output_aliases: tuple[tuple[int, int], ...] = ()

@@ -52,6 +52,11 @@ def regions_of(equation: Any) -> tuple[Region, ...]:
             _region(params["cond_jaxpr"], [*atoms[:num_cond], *carry]),
             _region(params["body_jaxpr"], [*atoms[num_cond : num_cond + num_body], *carry]),
         )
+    if name == "core_map":  # a warp-level region in JAX 0.10.2
+        jaxpr = _open(params["jaxpr"])
+        return (Region(jaxpr, _pair(jaxpr.constvars, atoms)),)
+    if name == "mpmd_map":  # the same in JAX 0.12
+        return tuple(_region(jaxpr, atoms) for jaxpr in params["jaxprs"])
     found = [value for _, value in sorted(params.items()) if isinstance(value, (jex_core.Jaxpr, jex_core.ClosedJaxpr))]
     return tuple(_region(jaxpr, atoms) for jaxpr in found[:1])
 
@@ -115,9 +120,15 @@ def walk(program: KernelProgram) -> Iterator[Step]:
     """Visits every equation of a program in program order; an equation comes before those of its regions."""
     allocations: list[Allocation] = []
     for var, name in zip(program.jaxpr.invars, program.operand_names, strict=True):
-        allocations.append(Allocation(len(allocations), name, var.aval, ()))
+        allocations.append(Allocation(len(allocations), name, ref_aval(var), ()))
     refs = dict(zip(program.jaxpr.invars, allocations, strict=True))
     yield from _walk(program.jaxpr, refs, (), (), program.source, allocations)
+
+
+def ref_aval(var: Any) -> AbstractRef:
+    """Returns the aval of a ref variable."""
+    assert isinstance(var.aval, AbstractRef)
+    return var.aval
 
 
 def scoped_allocations(program: KernelProgram) -> dict[Path, list[Allocation]]:
@@ -167,4 +178,8 @@ def _argument_names(region: Region) -> list[str]:
     info = getattr(region.jaxpr, "debug_info", None)
     names = list(info.arg_names or ()) if info is not None else []
     fallback = [f"scoped{index}" for index in range(len(region.allocated))]
-    return [name or other for name, other in zip(names, fallback, strict=True)] if len(names) == len(fallback) else fallback
+    return (
+        [name or other for name, other in zip(names, fallback, strict=True)]
+        if len(names) == len(fallback)
+        else fallback
+    )

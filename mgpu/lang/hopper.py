@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import ShapedArray
 
 from mgpu.errors import KernelTypeError
 from mgpu.jax_internals import AbstractRef, hide_from_source_lines
@@ -49,10 +50,10 @@ class AccumulatorRef(AbstractRef):
         """Returns the aval with some parts replaced, as JAX asks of every ref aval."""
         return AccumulatorRef(inner_aval or self.inner_aval, memory_space or self.memory_space, kind or self.kind)
 
-    def _getitem(self, tracer: Any, index: Any) -> jax.Array:
-        return wgmma_accumulator_load(tracer)[index]
+    def _getitem(self, tracer: Any, idx: Any) -> jax.Array:
+        return wgmma_accumulator_load(tracer)[idx]
 
-    def _setitem(self, tracer: Any, index: Any, value: Any) -> None:
+    def _setitem(self, tracer: Any, idx: Any, value: Any) -> None:
         raise type_error(
             "ACC", "an accumulator cannot be assigned; it is written by wgmma. Start from ACC.init(value) instead."
         )
@@ -83,9 +84,9 @@ class WGMMAAccumulatorRef:
         object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "dtype", jnp.dtype(self.dtype))
 
-    def get_array_aval(self) -> jax.core.ShapedArray:
+    def get_array_aval(self) -> ShapedArray:
         """Returns the aval of the accumulator's contents."""
-        return jax.core.ShapedArray(self.shape, self.dtype)
+        return ShapedArray(self.shape, self.dtype)
 
     def get_ref_aval(self) -> AccumulatorRef:
         """Returns the aval of a ref to the accumulator."""
@@ -102,7 +103,9 @@ def is_accumulator(value: Any) -> bool:
 
 def _require_accumulator(operation: str, acc: Any) -> View:
     if not is_accumulator(acc):
-        raise type_error(operation, f"acc must be an accumulator, got {describe(acc)}. Allocate mgpu.ACC((m, n)) with pl.run_scoped.")
+        raise type_error(
+            operation, f"acc must be an accumulator, got {describe(acc)}. Allocate mgpu.ACC((m, n)) with pl.run_scoped."
+        )
     return acc
 
 
@@ -111,20 +114,22 @@ def instruction_k(dtype: Any) -> int:
     return _K_OF_BITS[np.dtype(dtype).itemsize * 8]
 
 
-def _check_wgmma(acc: Any, a: Any, b: Any) -> list[jax.core.ShapedArray]:
+def _check_wgmma(acc: Any, a: Any, b: Any) -> list[ShapedArray]:
     operation = "wgmma"
     acc = _require_accumulator(operation, acc)
     if not isinstance(b, View) or b.space is not SMEM:
         raise type_error(
             operation,
-            f"operand b must be in SMEM, got {describe(b)}. Store it to an SMEM ref and commit_smem() first (a may stay in registers).",
+            f"operand b must be in SMEM, got {describe(b)}. "
+            "Store it to an SMEM ref and commit_smem() first (a may stay in registers).",
         )
     if isinstance(a, View) and a.space is not SMEM:
         raise type_error(operation, f"operand a must be in SMEM or an array in registers, got {describe(a)}.")
     if len(a.shape) != 2 or len(b.shape) != 2 or a.shape[1] != b.shape[0] or acc.shape != (a.shape[0], b.shape[1]):
         raise type_error(
             operation,
-            f"acc {list(acc.shape)} += a {list(a.shape)} @ b {list(b.shape)} does not fit: need acc (m, n), a (m, k), b (k, n).",
+            f"acc {list(acc.shape)} += a {list(a.shape)} @ b {list(b.shape)} does not fit: "
+            "need acc (m, n), a (m, k), b (k, n).",
         )
     _check_wgmma_types(acc, a, b)
     return []
@@ -136,7 +141,9 @@ def _check_wgmma_types(acc: View, a: Any, b: View) -> None:
         raise type_error(operation, f"a is {a.dtype.name} but b is {b.dtype.name}; both must have one dtype.")
     allowed = _ACCUMULATORS.get(a.dtype.name)
     if allowed is None:
-        raise type_error(operation, f"operands of {a.dtype.name} are not supported; use one of {', '.join(_ACCUMULATORS)}.")
+        raise type_error(
+            operation, f"operands of {a.dtype.name} are not supported; use one of {', '.join(_ACCUMULATORS)}."
+        )
     if acc.dtype.name not in allowed:
         raise type_error(
             operation, f"{a.dtype.name} operands accumulate in {' or '.join(allowed)}, but acc is {acc.dtype.name}."
@@ -146,13 +153,13 @@ def _check_wgmma_types(acc: View, a: Any, b: View) -> None:
         raise type_error(operation, f"k is {a.shape[1]}, but {a.dtype.name} instructions take k in steps of {step}.")
 
 
-def _check_accumulator_load(acc: Any, *, wait_n: int | None) -> jax.core.ShapedArray:
+def _check_accumulator_load(acc: Any, *, wait_n: int | None) -> ShapedArray:
     del wait_n
     view = _require_accumulator("wgmma_accumulator_load", acc)
-    return jax.core.ShapedArray(view.shape, view.dtype)
+    return ShapedArray(view.shape, view.dtype)
 
 
-def _check_wgmma_wait(*, n: int) -> list[jax.core.ShapedArray]:
+def _check_wgmma_wait(*, n: int) -> list[ShapedArray]:
     if isinstance(n, bool) or not isinstance(n, int) or n < 0:
         raise type_error("wgmma_wait", f"n must be an integer of at least 0, known while tracing; got {n!r}.")
     return []
@@ -160,9 +167,7 @@ def _check_wgmma_wait(*, n: int) -> list[jax.core.ShapedArray]:
 
 wgmma_p = define_operation("wgmma", _check_wgmma)
 wgmma_wait_p = define_operation("wgmma_wait", _check_wgmma_wait)
-wgmma_accumulator_load_p = define_operation(
-    "wgmma_accumulator_load", _check_accumulator_load, multiple_results=False
-)
+wgmma_accumulator_load_p = define_operation("wgmma_accumulator_load", _check_accumulator_load, multiple_results=False)
 
 
 def wgmma(acc: Any, a: Any, b: Any) -> None:
@@ -174,7 +179,8 @@ def wgmma(acc: Any, a: Any, b: Any) -> None:
       b: (k, n): ref in SMEM.
 
     Raises:
-      KernelTypeError: shapes that do not fit, a dtype that the tensor core does not take, an operand in the wrong space.
+      KernelTypeError: shapes that do not fit, a dtype that the tensor core does not take, an operand in the wrong
+        space.
     """
     bind(wgmma_p, acc, a, b)
 

@@ -11,9 +11,9 @@ import enum
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import ShapedArray
 
 from mgpu.errors import KernelTypeError
 from mgpu.jax_internals import AbstractRef
@@ -87,9 +87,9 @@ class MemoryRef:
             )
         check_transforms(self.shape, self.dtype, self.transforms)
 
-    def get_array_aval(self) -> jax.core.ShapedArray:
+    def get_array_aval(self) -> ShapedArray:
         """Returns the aval of the contents."""
-        return jax.core.ShapedArray(self.shape, self.dtype)
+        return ShapedArray(self.shape, self.dtype)
 
     def get_ref_aval(self) -> AbstractRef:
         """Returns the aval of a ref to the allocation: what `pl.run_scoped` passes to the kernel body."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import ShapedArray
 from jax.extend import core as jex_core
 
 from mgpu.errors import KernelTypeError
@@ -86,7 +87,7 @@ class View:
     @property
     def space(self) -> MemorySpace | None:
         """Memory space; None for what is no memory, such as a barrier."""
-        return getattr(self.base.memory_space, "kind", None)
+        return getattr(self.aval.memory_space, "kind", None)
 
     def __str__(self) -> str:
         where = f" in {self.space.name}" if isinstance(self.space, MemorySpace) else ""
@@ -107,7 +108,7 @@ def _as_view(operand: Any) -> Any:
 
 
 def define_operation(
-    name: str, check: Callable[..., Sequence[jax.core.ShapedArray]], *, multiple_results: bool = True
+    name: str, check: Callable[..., Sequence[ShapedArray] | ShapedArray], *, multiple_results: bool = True
 ) -> jex_core.Primitive:
     """Makes the primitive of an operation.
 
@@ -127,8 +128,8 @@ def define_operation(
     @primitive.def_impl
     def impl(*_args: Any, **_params: Any) -> Any:
         raise KernelTypeError(
-            f"{current_source_line()} {name}: called outside a kernel. It works on a simulated or real warpgroup; call it "
-            "in the body that is passed to mgpu.kernel."
+            f"{current_source_line()} {name}: called outside a kernel. It works on a simulated or real warpgroup; "
+            "call it in the body that is passed to mgpu.kernel."
         )
 
     return primitive
@@ -151,7 +152,9 @@ def require_ref(operation: str, argument: str, value: Any, space: MemorySpace) -
         raise type_error(operation, f"{argument} must be a ref in {space.name}, got an array {describe(value)}.")
     if value.space is not space:
         got = value.space.name if isinstance(value.space, MemorySpace) else str(value.base.memory_space)
-        raise type_error(operation, f"{argument} must be in {space.name}, got {value.dtype.name}{list(value.shape)} in {got}.")
+        raise type_error(
+            operation, f"{argument} must be in {space.name}, got {value.dtype.name}{list(value.shape)} in {got}."
+        )
     return value
 
 

@@ -106,7 +106,7 @@ def _check_tiling(shape: Sequence[int], transform: TilingTransform) -> None:
     tail = tuple(shape[-len(tiling) :]) if len(tiling) <= len(shape) else ()
     if len(tail) != len(tiling) or any(size % tile for size, tile in zip(tail, tiling, strict=True)):
         raise KernelTypeError(
-            f"{transform} does not divide shape {tuple(shape)}. Each tile size must divide the dimension that it tiles; "
+            f"{transform} does not divide shape {tuple(shape)}. Each tile size must divide the dimension it tiles; "
             "change the tile or pad the buffer."
         )
 

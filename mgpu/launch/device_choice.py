@@ -1,7 +1,8 @@
 """Which device is simulated: `set_device`, the context manager `device`, and the environment variable MGPU_DEVICE.
 
-The choice is read when a kernel is called eagerly, or traced under `jax.jit`: like every static setting, a jitted
-function keeps the device that it was traced with.
+Numbers in MGPU_SET replace those of whatever device is chosen (`mgpu.environment`). The choice is read when a kernel is
+called eagerly, or traced under `jax.jit`: like every static setting, a jitted function keeps the device that it was
+traced with.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ import threading
 from collections.abc import Iterator
 
 from mgpu.devices import Device, load_device
+from mgpu.environment import DEVICE, device_numbers
 from mgpu.errors import DeviceError
 
 DEFAULT_DEVICE = "h100"
-ENVIRONMENT_VARIABLE = "MGPU_DEVICE"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +55,7 @@ def choose(name: str | Device, num_sms: int | None = None, **numbers: int | floa
       DeviceError: no such device or number, or more SMs than it has.
     """
     device = name if isinstance(name, Device) else load_device(name)
+    numbers |= device_numbers()
     if numbers:
         device = device.override(**numbers)
     count = device.num_sms if num_sms is None else num_sms
@@ -93,4 +95,4 @@ def current_choice() -> DeviceChoice:
     Raises:
       DeviceError: MGPU_DEVICE names no device.
     """
-    return _chosen.get() or choose(os.environ.get(ENVIRONMENT_VARIABLE) or DEFAULT_DEVICE)
+    return _chosen.get() or choose(os.environ.get(DEVICE) or DEFAULT_DEVICE)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.core import ShapedArray
 
+from mgpu.devices import Device
+from mgpu.environment import recording
 from mgpu.errors import KernelTypeError, ParamsError
 from mgpu.frontend.build import build_program, find_traced_values
 from mgpu.frontend.program import KernelProgram, Launch
+from mgpu.launch.aliases import check_aliases
 from mgpu.launch.device_choice import DeviceChoice, current_choice
 from mgpu.launch.operation import SimulatedKernel, launch
+from mgpu.launch.target_choice import gpu_device, runs_on_gpu
 from mgpu.params import CompilerParams
 from mgpu.sim.options import InterpretGPUParams
 from mgpu.sim.simulation import prepare
@@ -95,7 +102,9 @@ def kernel(
         thread_name=thread_name,
     )
     if not isinstance(compiler_params, (CompilerParams, type(None))):
-        raise ParamsError(f"kernel: compiler_params must be an mgpu.CompilerParams, got {type(compiler_params).__name__}.")
+        raise ParamsError(
+            f"kernel: compiler_params must be an mgpu.CompilerParams, got {type(compiler_params).__name__}."
+        )
 
     def make(function: Callable[..., None]) -> Callable[..., Any]:
         return _Kernel(
@@ -104,8 +113,9 @@ def kernel(
             out_type=out,
             scratch=() if scratch is NOT_GIVEN or scratch is None else scratch,
             shape=shape,
-            params=compiler_params or CompilerParams(),
+            params=_with_recording(compiler_params or CompilerParams()),
             options=_options(interpret),
+            interpret=interpret,
             debug=debug,
         )
 
@@ -126,6 +136,12 @@ def _options(interpret: Any) -> InterpretGPUParams:
     raise ParamsError(f"kernel: interpret must be an mgpu.InterpretGPUParams or a bool, got {interpret!r}.")
 
 
+def _with_recording(params: CompilerParams) -> CompilerParams:
+    """Applies what the environment says about recording."""
+    space, directory = recording(params.profile_space, params.profile_dir)
+    return dataclasses.replace(params, profile_space=space, profile_dir=directory)
+
+
 class _Kernel:
     """The function that `kernel` returns: traces once for each operand type and device, then launches."""
 
@@ -139,6 +155,7 @@ class _Kernel:
         shape: Launch,
         params: CompilerParams,
         options: InterpretGPUParams,
+        interpret: Any,
         debug: bool,
     ) -> None:
         functools.update_wrapper(self, body, updated=())
@@ -149,21 +166,31 @@ class _Kernel:
         self._launch = shape
         self._params = params
         self._options = options
+        self._interpret = interpret
         self._debug = debug
+        self._aliases: tuple[tuple[int, int], ...] = ()
         self._programs: dict[Any, tuple[KernelProgram, list[Any]]] = {}
         self._prepared: dict[tuple[KernelProgram, DeviceChoice], SimulatedKernel] = {}
+        self._on_gpu: dict[tuple[KernelProgram, Device], Callable[..., list[Any]]] = {}
+
+    def with_aliases(self, aliases: Mapping[int, int]) -> _Kernel:
+        """Lets outputs begin as the contents of inputs, by the numbers of both among the flat operands and outputs."""
+        self._aliases = tuple(sorted(aliases.items()))
+        return self
 
     def __call__(self, *operands: Any) -> Any:
         flat, tree = jax.tree.flatten(operands)
-        values = [value if isinstance(value, (jax.Array, np.ndarray)) else jax.numpy.asarray(value) for value in flat]
+        values = [value if isinstance(value, (jax.Array, np.ndarray)) else jnp.asarray(value) for value in flat]
         program, consts = self._program(tree, values)
-        simulated = self._simulated(program, current_choice())
-        outputs = launch(simulated, [*consts, *values])
+        if runs_on_gpu(self._interpret):
+            outputs = self._gpu_launcher(program, gpu_device())(*consts, *values)
+        else:
+            outputs = launch(self._simulated(program, current_choice()), [*consts, *values])
         return jax.tree.unflatten(jax.tree.structure(self._out_type), outputs)
 
     def _program(self, tree: Any, values: Sequence[Any]) -> tuple[KernelProgram, list[Any]]:
-        avals = tuple(jax.core.ShapedArray(value.shape, jax.dtypes.canonicalize_dtype(value.dtype)) for value in values)
-        key = (tree, avals, bool(jax.config.jax_enable_x64))
+        avals = tuple(ShapedArray(value.shape, jax.dtypes.canonicalize_dtype(value.dtype)) for value in values)
+        key = (tree, avals, jnp.result_type(float))
         if key in self._programs:
             return self._programs[key]
         built = build_program(
@@ -176,6 +203,9 @@ class _Kernel:
             launch=self._launch,
             params=self._params,
         )
+        if self._aliases:
+            check_aliases(self._name, self._aliases, avals, built[0].out_avals)
+            built = (dataclasses.replace(built[0], input_output_aliases=self._aliases), built[1])
         if self._debug:
             print(built[0].jaxpr)
         if not find_traced_values(built[1]):
@@ -188,3 +218,13 @@ class _Kernel:
             prepared = prepare(program, choice.device, choice.num_sms, self._options)
             self._prepared[key] = SimulatedKernel(prepared)
         return self._prepared[key]
+
+    def _gpu_launcher(self, program: KernelProgram, device: Device) -> Callable[..., list[Any]]:
+        # Imported here: it brings JAX's Mosaic GPU module, which the simulator does without.
+        from mgpu.gpu.launch import GpuLauncher
+        from mgpu.gpu.target import prepare as prepare_for_gpu
+
+        key = (program, device)
+        if key not in self._on_gpu:
+            self._on_gpu[key] = GpuLauncher(prepare_for_gpu(program, device))
+        return self._on_gpu[key]

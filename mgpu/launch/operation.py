@@ -1,7 +1,7 @@
 """A simulated kernel as a JAX operation: works eagerly, under `jax.jit`, in loops and on several host devices.
 
-The operation is lowered to a Python callback that receives NumPy arrays. (`jax.pure_callback` would hand over JAX arrays,
-whose conversion waits for a runtime thread that another callback may be holding.)
+The operation is lowered to a Python callback that receives NumPy arrays. (`jax.pure_callback` would hand over JAX
+arrays, whose conversion waits for a runtime thread that another callback may be holding.)
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import ShapedArray
 from jax.extend import core as jex_core
 from jax.interpreters import mlir
 
@@ -50,7 +51,7 @@ simulate_p.multiple_results = True
 
 
 @simulate_p.def_abstract_eval
-def _abstract_eval(*_operands: Any, kernel: SimulatedKernel) -> list[jax.core.ShapedArray]:
+def _abstract_eval(*_operands: Any, kernel: SimulatedKernel) -> list[ShapedArray]:
     return list(kernel.prepared.program.out_avals)
 
 

@@ -61,7 +61,9 @@ def plan_budget(program: KernelProgram, *, smem_per_cta_bytes: int, registers_pe
     """
     smem, parts = _smem_bytes(program)
     if smem > smem_per_cta_bytes:
-        listing = ", ".join(f"{name} {format_bytes(size)}" for name, size in sorted(parts, key=lambda part: -part[1])[:6])
+        listing = ", ".join(
+            f"{name} {format_bytes(size)}" for name, size in sorted(parts, key=lambda part: -part[1])[:6]
+        )
         raise ResourceError(
             f"{program.source} kernel {program.name}: needs {format_bytes(smem)} of SMEM, a CTA has "
             f"{format_bytes(smem_per_cta_bytes)} ({smem - smem_per_cta_bytes} bytes too many). Largest: {listing}. "
@@ -73,8 +75,8 @@ def plan_budget(program: KernelProgram, *, smem_per_cta_bytes: int, registers_pe
     threads = launch.num_threads * LANES_PER_WARPGROUP
     if threads > 1024:
         raise ResourceError(
-            f"{program.source} kernel {program.name}: num_threads={launch.num_threads} warpgroups are {threads} threads; "
-            "a CTA has at most 1024. Use at most 8 warpgroups."
+            f"{program.source} kernel {program.name}: num_threads={launch.num_threads} warpgroups are {threads} "
+            "threads; a CTA has at most 1024. Use at most 8 warpgroups."
         )
     return Budget(
         smem_bytes=smem,

@@ -38,7 +38,7 @@ def _check_wgmma(program: KernelProgram, step: Step) -> None:
 
 
 def _check_operand_layout(step: Step, letter: str, operand: View) -> None:
-    transforms = operand.base.memory_space.transforms
+    transforms = operand.aval.memory_space.transforms
     swizzle = next((t.swizzle for t in transforms if isinstance(t, SwizzleTransform)), 0)
     tiling = next((t.tiling for t in transforms if isinstance(t, TilingTransform)), ())
     elements = swizzle * 8 // bits_of(operand.dtype)
@@ -47,7 +47,7 @@ def _check_operand_layout(step: Step, letter: str, operand: View) -> None:
     wanted = 128 * 8 // bits_of(operand.dtype)
     raise KernelTypeError(
         f"{step.source} wgmma: operand {letter} ({step.refs[operand.ref].name}) is laid out as "
-        f"{', '.join(map(str, transforms)) or 'plain rows'}; the tensor core reads tiles of 8 rows by one swizzle span. "
+        f"{', '.join(map(str, transforms)) or 'plain rows'}; the tensor core reads tiles of 8 rows by a swizzle span. "
         f"Allocate it with transforms=(TilingTransform((8, {wanted})), SwizzleTransform(128)), "
         "or set lowering_semantics=LoweringSemantics.Warpgroup to have it inferred."
     )
@@ -58,15 +58,15 @@ def _check_copy(program: KernelProgram, step: Step) -> None:
     operands = unflatten_operands(step.equation.params["tree"], step.equation.invars)
     smem = next(x for x in operands if isinstance(x, View) and x.space is SMEM)
     sides = list(smem.shape)
-    for transform in smem.base.memory_space.transforms:
+    for transform in smem.aval.memory_space.transforms:
         if isinstance(transform, TilingTransform):
             for offset, tile in enumerate(reversed(transform.tiling), start=1):
                 sides[-offset] //= tile
     if max(sides, default=1) > MAX_BOX_SIDE:
         raise KernelTypeError(
             f"{step.source} {step.equation.primitive.name}: the box {list(smem.shape)} has a side of {max(sides)} "
-            f"{'tiles' if smem.base.memory_space.transforms else 'elements'}; a TMA box has at most {MAX_BOX_SIDE} along each. "
-            "Copy it in parts, or tile the SMEM buffer."
+            f"{'tiles' if smem.aval.memory_space.transforms else 'elements'}; a TMA box has at most {MAX_BOX_SIDE} "
+            "along each. Copy it in parts, or tile the SMEM buffer."
         )
 
 
@@ -78,8 +78,8 @@ def _check_scope(program: KernelProgram, step: Step) -> None:
     for var in getattr(jaxpr, "jaxpr", jaxpr).invars:
         if not _is_private(var.aval):
             raise KernelTypeError(
-                f"{step.source} run_scoped: {var.aval.memory_space} is shared by the warpgroups of a CTA, and there are "
-                f"{launch.num_threads}. Allocate it with collective_axes={launch.thread_name!r}, reached by all of them."
+                f"{step.source} run_scoped: {var.aval.memory_space} is shared by the warpgroups of a CTA, and there "
+                f"are {launch.num_threads}. Allocate it with collective_axes={launch.thread_name!r}, reached by all."
             )
 
 

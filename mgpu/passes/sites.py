@@ -12,9 +12,9 @@ from typing import Any
 
 from mgpu.capture import MAX_SITES
 from mgpu.errors import Unsupported
-from mgpu.frontend.program import KernelProgram
+from mgpu.frontend.program import KernelProgram, Launch
 from mgpu.frontend.regions import Allocation, Path, Step, walk
-from mgpu.lang.barriers import BarrierSpace
+from mgpu.lang.barriers import BarrierSpace, arrivals_per_phase
 from mgpu.lang.primitive import View, unflatten_operands
 from mgpu.lang.transforms import bits_of
 from mgpu.sites import BarrierInfo, Site, SiteKind
@@ -39,12 +39,30 @@ class SitePlan:
     scopes: Mapping[Path, tuple[int, ...]]
 
 
-def plan_sites(program: KernelProgram) -> SitePlan:
+@dataclasses.dataclass(frozen=True)
+class Vocabulary:
+    """What the operations of a program mean to the profiler.
+
+    Attributes:
+      describe: for the name of a primitive, what makes the fields of its Site; None for an equation that is no site.
+      barrier_info: the BarrierInfo of an allocation, given its id; None if it is no barrier.
+    """
+
+    describe: Mapping[str, Callable[[Step], dict[str, Any] | None]]
+    barrier_info: Callable[[int, Allocation], BarrierInfo | None]
+
+
+def plan_sites(program: KernelProgram, vocabulary: Vocabulary | None = None) -> SitePlan:
     """Finds the sites and barriers of a program, numbered in program order.
+
+    Args:
+      program: a traced kernel.
+      vocabulary: meaning of its operations; by default those of the kernel language.
 
     Raises:
       Unsupported: the program has more sites than an event word can name.
     """
+    vocabulary = vocabulary or LANGUAGE
     sites: list[Site] = []
     barriers: dict[int, BarrierInfo] = {}
     operations: dict[Path, int] = {}
@@ -59,8 +77,9 @@ def plan_sites(program: KernelProgram) -> SitePlan:
 
     for step in walk(program):
         for allocation in step.refs.values():
-            if isinstance(allocation.aval.memory_space, BarrierSpace) and allocation.number not in barriers:
-                barriers[allocation.number] = _barrier_info(len(barriers), allocation)
+            info = vocabulary.barrier_info(len(barriers), allocation)
+            if info is not None and allocation.number not in barriers:
+                barriers[allocation.number] = _with_peers(info, allocation, program.launch)
         open_sites = []
         for depth, scope in enumerate(step.scopes):
             # Keyed by the scope object, not its name: two scopes of one name in a row are two sites.
@@ -71,7 +90,7 @@ def plan_sites(program: KernelProgram) -> SitePlan:
             open_sites.append(scope_sites[key])
         if open_sites:
             scopes[step.path] = tuple(open_sites)
-        describe = _DESCRIBE.get(step.equation.primitive.name)
+        describe = vocabulary.describe.get(step.equation.primitive.name)
         fields = describe(step) if describe else None
         if fields is not None:
             names = (*step.outer_scopes, *(s.name for s in step.scopes))
@@ -85,9 +104,20 @@ def plan_sites(program: KernelProgram) -> SitePlan:
     return SitePlan(tuple(sites), tuple(barriers.values()), ids, operations, scopes)
 
 
-def _barrier_info(number: int, allocation: Allocation) -> BarrierInfo:
-    space: BarrierSpace = allocation.aval.memory_space
+def _barrier_info(number: int, allocation: Allocation) -> BarrierInfo | None:
+    space = allocation.aval.memory_space
+    if not isinstance(space, BarrierSpace):
+        return None
     return BarrierInfo(number, allocation.name, math.prod(allocation.aval.shape), space.num_arrivals)
+
+
+def _with_peers(info: BarrierInfo, allocation: Allocation, launch: Launch) -> BarrierInfo:
+    """Counts the arrivals of all CTAs of the cluster that a barrier joins."""
+    space = allocation.aval.memory_space
+    if not isinstance(space, BarrierSpace) or not space.collective_axes:
+        return info
+    sizes = dict(zip(launch.cluster_names, launch.cluster, strict=True))
+    return dataclasses.replace(info, num_arrivals=arrivals_per_phase(space, sizes))
 
 
 def _operands(step: Step) -> list[Any]:
@@ -112,13 +142,17 @@ def _wait(step: Step) -> dict[str, Any]:
 
 
 def _arrive(step: Step) -> dict[str, Any]:
-    (barrier,) = _operands(step)
+    barrier = _operands(step)[0]
     name = _name(step, barrier)
     return {"kind": SiteKind.BARRIER_ARRIVE, "name": f"arrive {name}", "barrier": name}
 
 
+def _semaphore_wait(step: Step, semaphore: Any) -> dict[str, Any]:
+    return {"kind": SiteKind.SYNC, "name": f"wait semaphore {step.refs[semaphore].name}"}
+
+
 def _load(step: Step) -> dict[str, Any]:
-    _, dst, barrier = _operands(step)
+    _, dst, barrier = _operands(step)[:3]
     buffer = _name(step, dst)
     return {
         "kind": SiteKind.TMA_LOAD,
@@ -158,6 +192,8 @@ _DESCRIBE: Mapping[str, Callable[[Step], dict[str, Any] | None]] = {
     "barrier_arrive": _arrive,
     "copy_gmem_to_smem": _load,
     "copy_smem_to_gmem": _store,
+    "mgpu_semaphore_wait": lambda step: _semaphore_wait(step, _operands(step)[0].ref),
+    "semaphore_wait": lambda step: _semaphore_wait(step, step.equation.invars[0]),
     "wait_smem_to_gmem": lambda _: {"kind": SiteKind.STORE_WAIT, "name": "wait stores"},
     "wgmma": _wgmma,
     "wgmma_wait": lambda _: {"kind": SiteKind.MMA_WAIT, "name": "wait wgmma"},
@@ -165,3 +201,5 @@ _DESCRIBE: Mapping[str, Callable[[Step], dict[str, Any] | None]] = {
     "commit_smem": lambda _: {"kind": SiteKind.COMMIT_SMEM, "name": "commit_smem"},
     "set_max_registers": lambda _: {"kind": SiteKind.SET_REGISTERS, "name": "set_max_registers"},
 }
+
+LANGUAGE = Vocabulary(_DESCRIBE, _barrier_info)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mgpu.capture import TRACK_DTYPE, Capture, CaptureHeader
+from mgpu.params import TraceScope
 from mgpu.sim.activity import Activity
 from mgpu.sim.warpgroup import Warpgroup
-from mgpu.params import TraceScope
 from mgpu.units import WARPS_PER_WARPGROUP
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def make_capture(
       activity: its activity log.
     """
     ordered = sorted(warpgroups, key=lambda warpgroup: (warpgroup.cta.index, warpgroup.index))
-    # All warps of a warpgroup run in step here, so under WARP scope each writes what the warpgroup does.
+    # Warps that run in step share a recorder, so under WARP scope each writes what the warpgroup does.
     per_warp = kernel.program.params.profile_trace_scope is TraceScope.WARP
     warps: Sequence[int] = range(WARPS_PER_WARPGROUP) if per_warp else (-1,)
     tracks = [
@@ -46,7 +46,7 @@ def make_capture(
             warpgroup.cta.sm.index,
             warpgroup.index,
             warp,
-            warpgroup.recorder.count if warpgroup.recorder else 0,
+            warpgroup.recorder.track(warp).count if warpgroup.recorder else 0,
             warpgroup.begin,
             warpgroup.end,
             _nanoseconds(kernel, warpgroup.begin),
@@ -56,9 +56,9 @@ def make_capture(
         for warp in warps
     ]
     words = [
-        np.array(warpgroup.recorder.words, np.uint32).reshape(-1, 2)
+        np.array(warpgroup.recorder.track(warp).words, np.uint32).reshape(-1, 2)
         for warpgroup in ordered
-        for _ in warps
+        for warp in warps
         if warpgroup.recorder is not None
     ]
     unit_spans, arrivals = activity.to_arrays()
@@ -103,5 +103,12 @@ def _header(kernel: PreparedKernel, launch_number: int, ctas_per_sm: int) -> Cap
         },
         sites=kernel.plan.sites,
         barriers=kernel.plan.barriers,
-        tool=f"mgpu {metadata.version('mgpu')}",
+        tool=_tool(),
     )
+
+
+def _tool() -> str:
+    try:
+        return f"mgpu {metadata.version('mgpu')}"
+    except metadata.PackageNotFoundError:
+        return "mgpu (run from its source tree)"

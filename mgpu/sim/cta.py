@@ -11,23 +11,31 @@ from typing import Any
 import numpy as np
 
 from mgpu.devices import Device
+from mgpu.errors import SimulationError
 from mgpu.frontend.regions import Allocation
-from mgpu.lang.barriers import BarrierSpace
+from mgpu.lang.barriers import BarrierSpace, arrivals_per_phase
+from mgpu.lang.semaphores import SemaphoreSpace
 from mgpu.sim.activity import Activity
+from mgpu.sim.cluster import Cluster
 from mgpu.sim.engine import Engine
 from mgpu.sim.machine import Sm
+from mgpu.sim.mbarrier import ArrivalLog, CtaBarrier, Mbarrier
 from mgpu.sim.memory_system import MemorySystem
-from mgpu.sim.mbarrier import CtaBarrier, Mbarrier
 from mgpu.sim.registers import RegisterPool
+from mgpu.sim.semaphore import Semaphore
 from mgpu.sim.values import uninitialised
 
 
 @dataclasses.dataclass(frozen=True)
 class Scope:
-    """What one `run_scoped` allocates for the whole CTA; `key` names the `run_scoped`."""
+    """What one `run_scoped` allocates for the whole CTA; `key` names the `run_scoped`.
+
+    Buffers whose number is in `byte_exact` are stored in their own dtype, the others in a carrier.
+    """
 
     key: tuple[int, ...]
     allocations: tuple[Allocation, ...]
+    byte_exact: frozenset[int] = frozenset()
 
 
 class CtaState:
@@ -41,6 +49,8 @@ class CtaState:
       memory: L2 and HBM.
       activity: log of asynchronous units and arrivals, or None.
       registers: register pool.
+      cluster: all CTAs of the cluster, by rank.
+      rank: position in the cluster.
       sync: barrier of all warpgroups, for collective allocation.
     """
 
@@ -57,6 +67,9 @@ class CtaState:
         num_warpgroups: int,
         activity: Activity | None,
         barrier_ids: Mapping[int, int],
+        cluster: Cluster,
+        rank: int,
+        semaphores: dict[int, list[Semaphore]],
     ) -> None:
         self.engine = engine
         self.device = device
@@ -69,6 +82,12 @@ class CtaState:
         self.activity = activity
         self.registers = RegisterPool(engine, device.setmaxnreg_cycles)
         self.sync = CtaBarrier(engine, device, num_warpgroups, f"warpgroups of CTA {index}")
+        self.cluster = cluster.ctas
+        self.rank = rank
+        cluster.ctas[rank] = self
+        self._cluster = cluster
+        self._semaphores = semaphores
+        self._entered: dict[int, dict[int, Any]] = {}
         self._num_warpgroups = num_warpgroups
         self._barrier_ids = barrier_ids
         self._scopes: dict[tuple[tuple[int, ...], int], tuple[list[Any], int]] = {}
@@ -84,7 +103,8 @@ class CtaState:
         key = (scope.key, entry)
         found = self._scopes.get(key)
         if found is None:
-            found = ([self._allocate(allocation) for allocation in scope.allocations], 0)
+            found = ([self._allocate(allocation, scope.byte_exact) for allocation in scope.allocations], 0)
+            self._remember(scope, entry, found[0])
         buffers, users = found[0], found[1] + 1
         if users == self._num_warpgroups:
             self._scopes.pop(key, None)  # everybody has it: nothing needs to be looked up again
@@ -92,18 +112,62 @@ class CtaState:
             self._scopes[key] = (buffers, users)
         return buffers
 
-    def _allocate(self, allocation: Allocation) -> Any:
-        aval = allocation.aval
+    def _remember(self, scope: Scope, entry: int, buffers: list[Any]) -> None:
+        """Keeps the buffers of a scope's two newest entries where other CTAs of the cluster find them."""
+        if len(self.cluster) == 1:
+            return
+        for allocation, buffer in zip(scope.allocations, buffers, strict=True):
+            entries = self._entered.setdefault(allocation.number, {})
+            entries[entry] = buffer
+            entries.pop(entry - 2, None)
+
+    def buffer(self, number: int, entry: int) -> Any:
+        """Returns a buffer or barrier list of this CTA for a peer.
+
+        Raises:
+          SimulationError: this CTA has not entered the scope yet, or has left it.
+        """
+        found = self._entered.get(number, {}).get(entry)
+        if found is None:
+            raise SimulationError(
+                f"a peer accesses SMEM of CTA {self.index} that is not allocated there at cycle {self.engine.now}. "
+                "Allocate it in scratch_types, or wait on a ClusterBarrier after entering the scope."
+            )
+        return found
+
+    def position(self, axes: tuple[str, ...]) -> int:
+        """Returns the position of this CTA among those that differ from it along `axes`."""
+        return self._cluster.group(self.rank, axes).index(self.rank)
+
+    def peers(self, axes: tuple[str, ...]) -> list[CtaState]:
+        """Returns the CTAs that differ from this one only along `axes`, itself included."""
+        return [self.cluster[rank] for rank in self._cluster.group(self.rank, axes)]
+
+    def peer_buffers(self, axes: tuple[str, ...], number: int, entry: int) -> list[Any]:
+        """Returns the same buffer or barrier list in each CTA of `peers(axes)`."""
+        if len(self.cluster) == 1:
+            raise SimulationError("a collective copy needs a cluster; launch the kernel with cluster=...")
+        return [cta.buffer(number, entry) for cta in self.peers(axes)]
+
+    def _allocate(self, allocation: Allocation, byte_exact: frozenset[int]) -> Any:
+        aval, number = allocation.aval, allocation.number
+        if isinstance(aval.memory_space, SemaphoreSpace):
+            return self._semaphores.setdefault(number, self._new_semaphores(allocation))
         if isinstance(aval.memory_space, BarrierSpace):
             return [self._barrier(allocation, slot) for slot in range(math.prod(aval.shape))]
-        return uninitialised(tuple(aval.shape), aval.dtype)
+        buffer = uninitialised(tuple(aval.shape), aval.dtype)
+        return buffer.astype(aval.dtype) if number in byte_exact else buffer
+
+    def _new_semaphores(self, allocation: Allocation) -> list[Semaphore]:
+        count = math.prod(allocation.aval.shape)
+        return [Semaphore(self.engine, self.device, f"{allocation.name}[{slot}]") for slot in range(count)]
 
     def _barrier(self, allocation: Allocation, slot: int) -> Mbarrier:
-        log = None
+        log: ArrivalLog | None = None
         if self.activity is not None:
             number = self._barrier_ids[allocation.number]
             log = functools.partial(_log_arrival, self.activity, self.engine, number, slot, self.index, self.sm.index)
-        arrivals = allocation.aval.memory_space.num_arrivals
+        arrivals = arrivals_per_phase(allocation.aval.memory_space, self._cluster.sizes)
         return Mbarrier(self.engine, self.device, arrivals, f"{allocation.name}[{slot}]", log)
 
 
@@ -115,9 +179,10 @@ def _log_arrival(
     cta: int,
     sm: int,
     _mbarrier: Mbarrier,
-    source: tuple[int, int],
+    source: Any,
     phase: int,
     completes: bool,
 ) -> None:
-    who, site = source
-    activity.arrival(barrier, slot, phase, cta, sm, engine.now, who, cta, site, completes)
+    # Who arrives from another CTA of the cluster says which.
+    who, site, source_cta = source if len(source) == 3 else (*source, cta)
+    activity.arrival(barrier, slot, phase, cta, sm, engine.now, who, source_cta, site, completes)

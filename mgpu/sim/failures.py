@@ -63,7 +63,7 @@ def deadlock(now: int, warpgroups: Sequence[Warpgroup], codes: Sequence[Warpgrou
     return DeadlockError(
         f"kernel {kernel}: deadlock at cycle {now:,}: {len(stuck)} warpgroups wait for what nobody will do any more.\n"
         + "\n".join(lines)
-        + "\nLook for an arrival that is missing, a num_arrivals that is too large, or waits and arrivals in another order."
+        + "\nLook for a missing arrival, a num_arrivals that is too large, or waits and arrivals in another order."
     )
 
 

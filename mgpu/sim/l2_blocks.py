@@ -42,12 +42,13 @@ class Touched:
     Attributes:
       first_row, end_row, first_column, end_column: the blocks that the box covers.
       num_hits, num_misses: blocks.
-      missed_bytes, shared_bytes, dirtied_bytes: parts of the box that were not in L2, that another SM touched
-        recently, that became dirty by this write.
+      missed_bytes, copied_bytes, shared_bytes, dirtied_bytes: parts of the box that were not in L2, that were only in
+        another partition of it, that another SM touched recently, that became dirty by this write.
       ready: cycle at which everything that was on its way, or has to be fetched, is in L2.
     """
 
     __slots__ = (
+        "copied_bytes",
         "dirtied_bytes",
         "end_column",
         "end_row",
@@ -64,7 +65,7 @@ class Touched:
         self.first_row, self.end_row = first_row, end_row
         self.first_column, self.end_column = first_column, end_column
         self.num_hits = self.num_misses = 0
-        self.missed_bytes = self.shared_bytes = self.dirtied_bytes = 0
+        self.missed_bytes = self.copied_bytes = self.shared_bytes = self.dirtied_bytes = 0
         self.ready = 0
 
 
@@ -85,6 +86,7 @@ class BlockMap:
         "_last_sm",
         "_last_time",
         "_num_rows",
+        "_partitions",
         "_ready",
         "_stamp",
         "pitch_bytes",
@@ -104,13 +106,15 @@ class BlockMap:
         self._last_time = [_NEVER] * num_blocks  # cycle of the last touch
         self._last_sm = [-1] * num_blocks
         self._dirty = [False] * num_blocks
+        self._partitions = [0] * num_blocks  # bit mask of the partitions that hold a copy
 
-    def look_up(self, box: Box, sm: int, oldest: int, recent: int, *, is_write: bool) -> Touched:
+    def look_up(self, box: Box, sm: int, partition: int, oldest: int, recent: int, *, is_write: bool) -> Touched:
         """Finds out what of a box is in L2.
 
         Args:
           box: the bytes; of this map's buffer.
           sm: who asks.
+          partition: bit of the L2 partition on the SM's side.
           oldest: blocks whose stamp is above this are in L2.
           recent: a touch by another SM at or after this cycle makes a block shared.
           is_write: count what becomes dirty.
@@ -123,8 +127,8 @@ class BlockMap:
             column // self._block_bytes,
             min(self._columns, -(-(column + width) // self._block_bytes)),
         )
-        missed = shared = dirtied = 0
-        stamp, ready, dirty = self._stamp, self._ready, self._dirty
+        missed = copied = shared = dirtied = 0
+        stamp, ready, dirty, partitions = self._stamp, self._ready, self._dirty, self._partitions
         last_time, last_sm = self._last_time, self._last_sm
         for block_row in range(touched.first_row, touched.end_row):
             base = block_row * self._columns
@@ -134,21 +138,27 @@ class BlockMap:
                         touched.ready = ready[block]
                     if last_time[block] >= recent and last_sm[block] != sm:
                         shared += 1
+                    if not partitions[block] & partition:
+                        copied += 1
                     if not dirty[block]:
                         dirtied += 1
                 else:
                     missed += 1
                     dirtied += 1
                     dirty[block] = False
+                    partitions[block] = 0
         count = (touched.end_row - touched.first_row) * (touched.end_column - touched.first_column)
         nbytes = box.rows * box.row_bytes
         touched.num_hits, touched.num_misses = count - missed, missed
         touched.missed_bytes = nbytes * missed // count
+        touched.copied_bytes = nbytes * copied // count
         touched.shared_bytes = nbytes * shared // count
         touched.dirtied_bytes = nbytes * dirtied // count if is_write else 0
         return touched
 
-    def mark(self, box: Box, sm: int, stamp: int, now: int, touched: Touched, *, is_write: bool) -> None:
+    def mark(
+        self, box: Box, sm: int, partition: int, stamp: int, now: int, touched: Touched, *, is_write: bool
+    ) -> None:
         """Marks the blocks of a box as touched now, and in L2 from `touched.ready` on."""
         ready = now if is_write else touched.ready
         for block_row in range(touched.first_row, touched.end_row):
@@ -158,6 +168,7 @@ class BlockMap:
                 self._ready[block] = ready
                 self._last_time[block] = now
                 self._last_sm[block] = sm
+                self._partitions[block] |= partition
                 if is_write:
                     self._dirty[block] = True
 
@@ -194,7 +205,7 @@ class BlockMap:
             for row in range(block_row_count)
             for column in range(columns)
         ]
-        for name in ("_stamp", "_ready", "_last_time", "_last_sm", "_dirty"):
+        for name in ("_stamp", "_ready", "_last_time", "_last_sm", "_dirty", "_partitions"):
             values = getattr(self, name)
             setattr(self, name, [values[parent] for parent in parents])
         self._block_rows, self._block_bytes, self._columns = block_rows, block_bytes, columns

@@ -15,6 +15,7 @@ import numpy as np
 from mgpu.capture import CTA_DTYPE
 from mgpu.devices import Device
 from mgpu.errors import ResourceError
+from mgpu.sim.dsmem import Dsmem
 from mgpu.sim.engine import Engine
 from mgpu.sim.memory_system import MemorySystem
 from mgpu.sim.tensor_core import TensorCore
@@ -43,16 +44,17 @@ class Sm:
 
     Attributes:
       index: its number on the chip.
-      tma, tensor_core, schedulers: its units.
+      tma, tensor_core, schedulers, dsmem: its units.
     """
 
-    __slots__ = ("index", "schedulers", "tensor_core", "tma")
+    __slots__ = ("dsmem", "index", "schedulers", "tensor_core", "tma")
 
     def __init__(self, device: Device, memory: MemorySystem, index: int) -> None:
         self.index = index
         self.tma = Tma(device, memory, index)
         self.tensor_core = TensorCore(device)
         self.schedulers = WarpSchedulers(device)
+        self.dsmem = Dsmem(device)
 
 
 class Cta:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mgpu.sim.values import rounding
+from mgpu.sim.values import rounding, to_carrier
 
 MatmulFunction = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
 
@@ -19,8 +19,25 @@ MatmulFunction = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
 _TF32_MASK = np.uint32(0xFFFFE000)
 
 
-def matmul_function(operand_dtype: Any, acc_dtype: Any) -> MatmulFunction:
-    """Returns a function (acc, a, b) that adds `a @ b` to `acc` in place, all in their carriers."""
+def matmul_function(operand_dtype: Any, acc_dtype: Any, *, from_bytes: bool = False) -> MatmulFunction:
+    """Returns a function (acc, a, b) that adds `a @ b` to `acc` in place, all in their carriers.
+
+    Args:
+      operand_dtype: element type of a and b.
+      acc_dtype: element type of acc.
+      from_bytes: whether a or b may come in its own dtype instead of its carrier.
+    """
+    multiply = _matmul_of_carriers(operand_dtype, acc_dtype)
+    if not from_bytes:
+        return multiply
+
+    def convert_and_multiply(acc: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
+        multiply(acc, to_carrier(a), to_carrier(b))
+
+    return convert_and_multiply
+
+
+def _matmul_of_carriers(operand_dtype: Any, acc_dtype: Any) -> MatmulFunction:
     operand = np.dtype(operand_dtype)
     if operand.kind in "iu":
         return _add_integer_product

@@ -127,6 +127,10 @@ class Mbarrier:
         self._waiters.append(process)
         return False
 
+    def is_complete(self, parity: int) -> bool:
+        """Returns True if the phase of that parity has completed, as `wait` would, without waiting."""
+        return self.phase & 1 != parity
+
     def _add_tx(self, nbytes: int) -> None:
         self.tx_bytes += nbytes
         if abs(self.tx_bytes) > MAX_COUNT:

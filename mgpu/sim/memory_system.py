@@ -4,6 +4,9 @@
   leave L2 at the higher, shared rate: the crossbar joins such requests.
 - A buffer is divided into blocks. A block is in L2 if fewer bytes than L2 holds were brought in since it was last
   touched: an approximation of LRU that needs one number per block.
+- L2 has partitions, one on the side of each half of the SMs. What SMs of both sides use lies in both and takes room
+  twice (NVIDIA A100 white paper, "each L2 partition caches data for memory accesses from SMs in the GPCs directly
+  connected to the partition"), so data that all SMs read see half of L2.
 - A block that is on its way from DRAM is not fetched twice: a later reader waits for the first one's data.
 - The slices serve requests of all SMs in no particular order, so a box waits for a share of the bytes that are in
   flight when it arrives (`l2_queueing_fraction`). Measured pipelines with 1 and 2 stages need this; see the device
@@ -59,8 +62,8 @@ class MemorySystem:
         self._device = device
         clock = Fraction(device.clock_hz)
         hbm_ticks_per_cycle, (self._hbm_ticks,) = exact_ticks([clock / device.hbm_bandwidth])
-        l2_ticks_per_cycle, (self._alone_ticks, self._shared_ticks) = exact_ticks(
-            [clock / device.l2_bandwidth, clock / device.l2_shared_bandwidth]
+        l2_ticks_per_cycle, (self._alone_ticks, self._shared_ticks, self._write_ticks) = exact_ticks(
+            [clock / rate for rate in (device.l2_bandwidth, device.l2_shared_bandwidth, device.l2_write_bandwidth)]
         )
         self._hbm = FluidQueue(hbm_ticks_per_cycle)
         self._l2 = FluidQueue(l2_ticks_per_cycle)
@@ -68,7 +71,9 @@ class MemorySystem:
         per_byte = Fraction(device.l2_queueing_fraction).limit_denominator(1000) * clock / device.l2_shared_bandwidth
         self._queueing_numerator, self._queueing_denominator = per_byte.as_integer_ratio()
         self._buffers: list[tuple[int, int, dict[int, BlockMap]]] = []  # size, pitch, maps
-        self._missed_bytes = 0
+        self._filled_bytes = 0  # brought into L2 so far, each copy counted
+        self._partition_masks = tuple(1 << partition for partition in range(device.l2_partitions))
+        self._all_partitions = (1 << device.l2_partitions) - 1
         self._leaving: list[tuple[int, int]] = []
         self._in_flight_bytes = 0
 
@@ -80,8 +85,8 @@ class MemorySystem:
           pitch_bytes: length of the rows that it is made of, if known: then boxes of that pitch and contiguous ones see
             each other's lines.
         """
-        is_useful = pitch_bytes is not None and pitch_bytes >= LINEAR_PITCH_BYTES
-        self._buffers.append((nbytes, pitch_bytes if is_useful else LINEAR_PITCH_BYTES, {}))
+        # Shorter rows would only make smaller blocks.
+        self._buffers.append((nbytes, max(pitch_bytes or 0, LINEAR_PITCH_BYTES), {}))
         return len(self._buffers) - 1
 
     def warm(self, buffer: int) -> None:
@@ -126,8 +131,14 @@ class MemorySystem:
             self._in_flight_bytes += nbytes
         return leaves_at
 
-    def write(self, now: int, sm: int, box: Box) -> int:
+    def write(self, now: int, sm: int, box: Box, moved_bytes: int | None = None) -> int:
         """Returns the cycle at which a box written by an SM has arrived in L2, where every SM can read it.
+
+        Args:
+          now: the cycle at which the SM sends it.
+          sm: index of the writing SM.
+          box: what is written.
+          moved_bytes: what the write moves if it fills sectors in parts; the bytes of the box if not given.
 
         Raises:
           OutOfBoundsError: the box is not inside its buffer.
@@ -136,7 +147,7 @@ class MemorySystem:
         nbytes = box.rows * box.row_bytes
         self.counters.l2_write_bytes += nbytes
         self.counters.hbm_write_bytes += touched.dirtied_bytes
-        return self._l2.serve(now, nbytes * self._alone_ticks)
+        return self._l2.serve(now, (nbytes if moved_bytes is None else moved_bytes) * self._write_ticks)
 
     def _touch(self, now: int, sm: int, box: Box, dram_cycles: int, *, is_write: bool) -> Touched:
         """Looks the box's blocks up, charges HBM for what has to be moved, and marks the blocks as touched."""
@@ -144,15 +155,18 @@ class MemorySystem:
         nbytes, pitch_bytes, maps = self._buffers[box.buffer]
         blocks = block_map_for(maps, nbytes, pitch_bytes, box)
         device = self._device
-        oldest = self._missed_bytes - device.l2_bytes
-        touched = blocks.look_up(box, sm, oldest, now - device.l2_sharing_window_cycles, is_write=is_write)
+        oldest = self._filled_bytes - device.l2_bytes
+        partition = self._partition_masks[sm % len(self._partition_masks)] if sm >= 0 else self._all_partitions
+        recent = now - device.l2_sharing_window_cycles
+        touched = blocks.look_up(box, sm, partition, oldest, recent, is_write=is_write)
         moved_bytes = touched.dirtied_bytes if is_write else touched.missed_bytes
         if now >= 0 and moved_bytes:
             served = self._hbm.serve(now, moved_bytes * self._hbm_ticks)
             if not is_write:
                 touched.ready = max(touched.ready, served + dram_cycles)
-        self._missed_bytes += touched.missed_bytes
-        blocks.mark(box, sm, self._missed_bytes, now, touched, is_write=is_write)
+        copies = len(self._partition_masks) if sm < 0 else 1
+        self._filled_bytes += touched.missed_bytes * copies + touched.copied_bytes
+        blocks.mark(box, sm, partition, self._filled_bytes, now, touched, is_write=is_write)
         self.counters.l2_hits += touched.num_hits
         self.counters.l2_misses += touched.num_misses
         return touched

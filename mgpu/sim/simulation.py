@@ -16,6 +16,7 @@ from mgpu.capture import Capture
 from mgpu.devices import Device
 from mgpu.frontend.program import KernelProgram
 from mgpu.lang.transforms import bits_of
+from mgpu.params import TraceScope
 from mgpu.passes.budget import Budget, plan_budget
 from mgpu.passes.checks import check_program
 from mgpu.passes.sites import SitePlan, plan_sites
@@ -23,12 +24,16 @@ from mgpu.sim.activity import Activity
 from mgpu.sim.capture_writer import make_capture
 from mgpu.sim.compile.compiler import WarpgroupCode, compile_warpgroup
 from mgpu.sim.compile.context import Options
+from mgpu.sim.cluster import Cluster
+from mgpu.sim.compile.storage_choice import find_byte_exact
+from mgpu.sim.compile.warps import has_warp_regions
 from mgpu.sim.cta import CtaState
 from mgpu.sim.engine import Engine
 from mgpu.sim.failures import deadlock, explain
 from mgpu.sim.machine import Cta, CtaResources, Machine
 from mgpu.sim.options import InterpretGPUParams
 from mgpu.sim.recorder import Recorder
+from mgpu.sim.semaphore import Semaphore
 from mgpu.sim.values import carrier_dtype, from_carrier, to_carrier, uninitialised
 from mgpu.sim.warpgroup import Warpgroup
 
@@ -45,6 +50,7 @@ class PreparedKernel:
     budget: Budget
     record_cycles: int | None
     codes: tuple[WarpgroupCode, ...]
+    byte_exact: frozenset[int] = frozenset()
 
     @property
     def resources(self) -> CtaResources:
@@ -72,7 +78,7 @@ def prepare(program: KernelProgram, device: Device, num_sms: int, options: Inter
         compile_warpgroup(program, plan, device, compile_options, warpgroup)
         for warpgroup in range(program.launch.num_threads)
     )
-    return PreparedKernel(program, device, num_sms, options, plan, budget, record_cycles, codes)
+    return PreparedKernel(program, device, num_sms, options, plan, budget, record_cycles, codes, find_byte_exact(program))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,12 +90,14 @@ class RunResult:
       cycles: from the first CTA's start to the last one's end.
       events: simulation events that it took.
       capture: recorded events and activity; None if nothing was recorded.
+      ctas: when and where each CTA ran, an array of `mgpu.capture.CTA_DTYPE`; cycles count from the launch.
     """
 
     outputs: list[np.ndarray]
     cycles: int
     events: int
     capture: Capture | None
+    ctas: np.ndarray
 
 
 def simulate(kernel: PreparedKernel, consts: Sequence[Any], inputs: Sequence[Any], launch_number: int = 1) -> RunResult:
@@ -105,11 +113,13 @@ def simulate(kernel: PreparedKernel, consts: Sequence[Any], inputs: Sequence[Any
       SimulationError: deadlock, access out of bounds, a misused barrier, a loop that never ends.
     """
     # A tile's matmul is too small for several BLAS threads: they spin against each other.
-    with threadpoolctl.threadpool_limits(limits=1, user_api="blas"), _without_garbage_collection():
+    # Overflow and division by zero give infinities and NaNs, as on the device, without a warning.
+    quiet = np.errstate(all="ignore")
+    with threadpoolctl.threadpool_limits(limits=1, user_api="blas"), _PausedCollector(), quiet:
         return _Run(kernel, consts, inputs).run(launch_number)
 
 
-class _without_garbage_collection:  # noqa: N801  # reads as a statement
+class _PausedCollector:  # reads as a statement
     """Pauses the cyclic collector: a run makes many objects and few cycles."""
 
     def __enter__(self) -> None:
@@ -134,10 +144,30 @@ class _Run:
         self.outputs = [uninitialised(tuple(aval.shape), aval.dtype) for aval in program.out_avals]
         if not kernel.options.numerics:
             self.outputs = [np.zeros(aval.shape, carrier_dtype(aval.dtype)) for aval in program.out_avals]
-        self.gmem = [to_carrier(np.asarray(value)) for value in inputs] + self.outputs
+        self.outputs = [
+            values.astype(aval.dtype) if len(inputs) + number in kernel.byte_exact else values
+            for number, (values, aval) in enumerate(zip(self.outputs, program.out_avals, strict=True))
+        ]
+        self.gmem = [
+            np.asarray(value) if number in kernel.byte_exact else to_carrier(np.asarray(value))
+            for number, value in enumerate(inputs)
+        ] + self.outputs
+        for number, output in program.input_output_aliases:
+            self.outputs[output][...] = self.gmem[number]
+            self.gmem[number] = self.outputs[output]
         for aval in (*program.in_avals, *program.out_avals):
-            self.machine.memory.add_buffer(math.prod(aval.shape) * bits_of(aval.dtype) // 8)
+            row_bytes = math.prod(aval.shape[-1:]) * bits_of(aval.dtype) // 8
+            self.machine.memory.add_buffer(math.prod(aval.shape[:-1]) * row_bytes, row_bytes)
+        if kernel.options.warm_l2:
+            for buffer in range(len(program.in_avals) + len(program.out_avals)):
+                self.machine.memory.warm(buffer)
         self.warpgroups: list[Warpgroup] = []
+        # Warps that never leave their warpgroup write what it does: one recorder serves all four tracks.
+        scope = program.params.profile_trace_scope
+        self._has_warp_tracks = scope is TraceScope.WARP and has_warp_regions(program)
+        self._clusters: dict[int, Cluster] = {}
+        self._waiting_ctas: dict[int, list[tuple[Cta, CtaState]]] = {}
+        self._semaphores: dict[int, list[Semaphore]] = {}
 
     def run(self, launch_number: int) -> RunResult:
         kernel, launch = self.kernel, self.kernel.program.launch
@@ -150,7 +180,7 @@ class _Run:
             raise deadlock(self.engine.now, self.warpgroups, kernel.codes, kernel.program.name)
         ctas = self.machine.cta_table()
         outputs = [
-            from_carrier(values, aval.dtype)
+            values if values.dtype == aval.dtype else from_carrier(values, aval.dtype)
             for values, aval in zip(self.outputs, kernel.program.out_avals, strict=True)
         ]
         capture = None
@@ -158,11 +188,13 @@ class _Run:
             per_sm = self.machine.ctas_per_sm(kernel.resources)
             capture = make_capture(kernel, launch_number, per_sm, ctas, self.warpgroups, self.activity)
         cycles = int(ctas["end"].max() - ctas["begin"].min())
-        return RunResult(outputs, cycles, self.engine.events, capture)
+        return RunResult(outputs, cycles, self.engine.events, capture, ctas)
 
     def _start_cta(self, cta: Cta) -> None:
+        """Sets up a CTA. The warpgroups of a cluster start when all its CTAs are there, as after a cluster barrier."""
         kernel = self.kernel
         program, budget = kernel.program, kernel.budget
+        cluster = self._clusters.setdefault(cta.cluster, Cluster(program.launch))
         state = CtaState(
             self.engine,
             kernel.device,
@@ -175,10 +207,22 @@ class _Run:
             budget.num_warpgroups,
             self.activity,
             kernel.plan.barrier_ids,
+            cluster,
+            cta.rank,
+            self._semaphores,
         )
+        self._waiting_ctas.setdefault(cta.cluster, []).append((cta, state))
+        if len(cluster.ctas) == program.launch.cluster_size:
+            del self._clusters[cta.cluster]
+            for waiting, its_state in self._waiting_ctas.pop(cta.cluster):
+                self._start_warpgroups(waiting, its_state)
+
+    def _start_warpgroups(self, cta: Cta, state: CtaState) -> None:
+        kernel = self.kernel
+        program, budget = kernel.program, kernel.budget
         running = [budget.num_warpgroups]
         for index, code in enumerate(kernel.codes):
-            recorder = Recorder(self.engine, program.params.profile_space) if kernel.record_cycles is not None else None
+            recorder = self._recorder()
             warpgroup = Warpgroup(state, index, recorder, budget.registers_per_thread)
             warpgroup.begin = self.engine.now
             warpgroup.generator = code.start(warpgroup)
@@ -186,10 +230,14 @@ class _Run:
             warpgroup.process.on_exit = functools.partial(self._exit_warpgroup, warpgroup, cta, running)
             self.warpgroups.append(warpgroup)
 
+    def _recorder(self) -> Recorder | None:
+        program = self.kernel.program
+        if self.kernel.record_cycles is None:
+            return None
+        return Recorder(self.engine, program.params.profile_space, per_warp=self._has_warp_tracks)
+
     def _exit_warpgroup(self, warpgroup: Warpgroup, cta: Cta, running: list[int]) -> None:
         warpgroup.end = self.engine.now
         running[0] -= 1
         if running[0] == 0:
             cta.exit()
-
-

@@ -10,6 +10,7 @@ notes; store times are those of the GH200 2-D store probe (device file, `tma_sto
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from mgpu.devices import Device
@@ -76,6 +77,21 @@ class Tma:
         row_ticks = rows * device.tma_bytes_per_cycle // device.tma_rows_per_cycle
         data_at = self._landing.serve(arrives, max(box.rows * box.row_bytes, row_ticks))
         return Landing(issue_done, data_at)
+
+    def multicast(self, now: int, box: Box, receivers: Sequence[Tma]) -> list[int]:
+        """Starts a copy from GMEM to the SMEM of several SMs of a cluster, which L2 is asked for once.
+
+        Returns:
+          For each receiver, the cycle at which the last byte is in its SMEM. Each takes the bytes at its own rate.
+        """
+        device = self._device
+        fetch_cycles = self._descriptor_fetch_cycles(now, box.buffer)
+        rows = box.rows * -(-box.row_bytes // device.tma_row_bytes)
+        self._requests.serve(now + fetch_cycles, rows)
+        arrives = self._memory.read(now, self._sm, box, by_tma=True) + fetch_cycles
+        row_ticks = rows * device.tma_bytes_per_cycle // device.tma_rows_per_cycle
+        ticks = max(box.rows * box.row_bytes, row_ticks)
+        return [receiver._landing.serve(arrives, ticks) for receiver in receivers]
 
     def store(self, now: int, box: Box) -> Stored:
         """Starts a copy from SMEM to GMEM at time `now`."""

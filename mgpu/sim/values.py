@@ -97,7 +97,9 @@ def convert(array: Any, source: Any, target: Any) -> np.ndarray:
 
 def _saturate(values: np.ndarray, target: np.dtype) -> np.ndarray:
     limits = np.iinfo(target)
-    wide = np.nan_to_num(np.trunc(values.astype(np.float64)), nan=0.0, posinf=float(limits.max), neginf=float(limits.min))
+    wide = np.nan_to_num(
+        np.trunc(values.astype(np.float64)), nan=0.0, posinf=float(limits.max), neginf=float(limits.min)
+    )
     result = wide.clip(float(limits.min), float(limits.max))
     # float64 rounds the largest 64-bit integers up past the limit.
     return np.where(result >= float(limits.max), limits.max, result.astype(target)).astype(target)

@@ -41,7 +41,8 @@ class Work(NamedTuple):
     def __mul__(self, times: int) -> Work:  # pyright: ignore[reportIncompatibleMethodOverride]  # not repetition
         return Work(*[amount * times for amount in self])
 
-    __rmul__ = __mul__  # pyright: ignore[reportAssignmentType]
+    def __rmul__(self, times: int) -> Work:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self * times
 
 
 class WarpSchedulers:

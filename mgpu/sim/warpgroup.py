@@ -1,23 +1,26 @@
 """A running warpgroup: what its generated code calls to reach the units around it.
 
 Values move when the hardware would move them: a load lands when its bytes arrive, a store reads SMEM when the engine
-does, a wgmma's result exists once it has been waited for. So a kernel that reads too early gets the wrong values here too.
+does, a wgmma's result exists once it has been waited for. So a kernel that reads too early gets wrong values here too.
 """
 
 from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mgpu.capture import UNITS
+from mgpu.lang.barriers import BarrierSpace
 from mgpu.sim.matmul import MatmulFunction
 from mgpu.sim.mbarrier import Mbarrier
 from mgpu.sim.memory_system import Box
 from mgpu.sim.recorder import Recorder
+from mgpu.sim.reductions import Combine
+from mgpu.units import WARPS_PER_WARPGROUP
 
 if TYPE_CHECKING:
     from mgpu.sim.cta import CtaState
@@ -38,6 +41,7 @@ class Warpgroup:
       run_work: charges work to the SM's shared pipes, (now, Work) -> finish time.
       registers: registers per thread that it owns.
       begin, end: cycles of its first and last moment.
+      warp: -1; the number of the warp for a warp that runs a warp-level region on its own.
     """
 
     def __init__(self, cta: CtaState, index: int, recorder: Recorder | None, registers: int) -> None:
@@ -47,36 +51,100 @@ class Warpgroup:
         self.process: Any = None
         self.generator: Any = None
         self.recorder = recorder
-        self.record = recorder.record if recorder is not None else None
+        self.record = _ignore
+        if recorder is not None:
+            self.record = recorder.record_all if recorder.has_warp_tracks else recorder.record
         self.registers = registers
         self.begin = self.end = -1
         self.run_work = cta.sm.schedulers.run
         self._tma = cta.sm.tma
         self._tensor_core = cta.sm.tensor_core
+        self._fill_cycles = cta.device.tma_latency_l2_cycles
         self._activity = cta.activity
         if cta.activity is not None:
             self._log = functools.partial(_log_unit, cta.activity.unit_span, cta.sm.index, cta.index, index)
+        self.warp = -1
+        self._warps: list[Warpgroup] = []
+        self._running_warps = 0
         self._mmas: deque[tuple[int, MatmulFunction | None, Any, Any, Any]] = deque()
         self._open_stores: list[tuple[int, int]] = []
         self._store_groups: deque[tuple[int, int]] = deque()
 
     def load(
-        self, dst: np.ndarray, src: np.ndarray, box: Box, barrier: Mbarrier, slot: int, num_bytes: int, site: int
+        self, dst: np.ndarray, src: np.ndarray, box: Box | None, barrier: Mbarrier, slot: int, num_bytes: int, site: int
     ) -> None:
         """Starts a TMA load: arrives on the barrier, expects the bytes, and lands them when they come."""
         engine = self.engine
         barrier.expect_tx(num_bytes)
         barrier.arrive((self.index, site))
         now = engine.now
-        landing = self._tma.load(now, box)
-        engine.call_at(landing.data_at, _land, dst, src, barrier, num_bytes, (LOAD_SOURCE, site))
+        # A box that lies outside its array is filled without asking L2.
+        data_at = now + self._fill_cycles if box is None else self._tma.load(now, box).data_at
+        engine.call_at(data_at, _land, dst, src, barrier, num_bytes, (LOAD_SOURCE, site))
         if self._activity is not None:
-            self._log(TMA_LOAD, site, slot, now, landing.data_at, num_bytes, 0)
+            self._log(TMA_LOAD, site, slot, now, data_at, num_bytes, 0)
 
-    def store(self, write: Any, box: Box, num_bytes: int, commit: bool, site: int) -> None:
+    def load_multicast(
+        self,
+        axes: tuple[str, ...],
+        targets: Sequence[np.ndarray],
+        src: np.ndarray,
+        box: Box | None,
+        barriers: Sequence[Mbarrier],
+        slot: int,
+        num_bytes: int,
+        site: int,
+    ) -> None:
+        """Starts this CTA's share of a multicast load, which lands in every CTA along `axes`.
+
+        One's own barrier expects the shares of all; each share completes on the barriers of all.
+        """
+        engine, peers = self.engine, self.cta.peers(axes)
+        own = barriers[self.cta.position(axes)]
+        own.expect_tx(num_bytes * len(peers))
+        own.arrive((self.index, site))
+        now = engine.now
+        if box is None:
+            landings = [now + self._fill_cycles] * len(peers)
+        else:
+            landings = self._tma.multicast(now, box, [cta.sm.tma for cta in peers])
+        source = (LOAD_SOURCE, site, self.cta.index)
+        for data_at, target, barrier in zip(landings, targets, barriers, strict=True):
+            engine.call_at(data_at, _land, target, src, barrier, num_bytes, source)
+        if self._activity is not None:
+            self._log(TMA_LOAD, site, slot, now, max(landings), num_bytes, 0)
+
+    def load_led(
+        self,
+        axes: tuple[str, ...],
+        targets: Sequence[np.ndarray],
+        src: np.ndarray,
+        box: Box | None,
+        barriers: Sequence[Mbarrier],
+        slot: int,
+        num_bytes: int,
+        site: int,
+    ) -> None:
+        """Starts this CTA's part of a collective load that only the first CTA along `axes` keeps track of."""
+        engine, leader, now = self.engine, barriers[0], self.engine.now
+        if self.cta.position(axes) == 0:
+            leader.expect_tx(num_bytes * len(barriers))
+            leader.arrive((self.index, site))
+        data_at = now + self._fill_cycles if box is None else self._tma.load(now, box).data_at
+        source = (LOAD_SOURCE, site, self.cta.index)
+        engine.call_at(data_at, _land, targets[0], src, leader, num_bytes, source)
+        if self._activity is not None:
+            self._log(TMA_LOAD, site, slot, now, data_at, num_bytes, 0)
+
+    def prefetch(self, box: Box | None) -> None:
+        """Starts fetching a box into L2; nobody is told when it is there."""
+        if box is not None:
+            self.cta.memory.read(self.engine.now, self.cta.sm.index, box, by_tma=True)
+
+    def store(self, write: Any, box: Box | None, num_bytes: int, commit: bool, site: int) -> None:
         """Starts a TMA store. `write()` copies SMEM to GMEM; it is called when the engine has read SMEM."""
         now = self.engine.now
-        read_done, written = self._tma.store(now, box)
+        read_done, written = (now, now) if box is None else self._tma.store(now, box)
         self.engine.call_at(read_done, write)
         self._open_stores.append((read_done, written))
         if commit:
@@ -93,7 +161,14 @@ class Warpgroup:
         self._open_stores.clear()
 
     def store_wait(self, pending: int, read_only: bool) -> int:
-        """Returns how long to wait until at most the `pending` newest store groups are in flight (or unread)."""
+        """Returns how long to wait until at most the `pending` newest store groups are in flight (or unread).
+
+        A warpgroup waits for the groups of each of its warps.
+        """
+        own = self._own_store_wait(pending, read_only)
+        return max((own, *(warp._own_store_wait(pending, read_only) for warp in self._warps)))
+
+    def _own_store_wait(self, pending: int, read_only: bool) -> int:
         groups, now = self._store_groups, self.engine.now
         while groups and groups[0][1] <= now:
             groups.popleft()
@@ -101,6 +176,68 @@ class Warpgroup:
             return 0
         read_done, written = groups[-1 - pending]
         return max(0, (read_done if read_only else written) - now)
+
+    def arrive_remote(self, barrier: Mbarrier, site: int) -> None:
+        """Arrives on a barrier of another CTA of the cluster; it takes effect when the message is there."""
+        at = self.engine.now + self.cta.sm.dsmem.one_way_cycles
+        self.engine.call_at(at, barrier.arrive, (self.index, site, self.cta.index))
+
+    def arrive_cluster(self, space: BarrierSpace, number: int, entry: int, slot: int, site: int) -> None:
+        """Arrives on the barriers of all CTAs that a cluster barrier joins with this one."""
+        for cta in self._barrier_peers(space):
+            barrier = cta.buffer(number, entry)[slot]
+            if cta is self.cta:
+                barrier.arrive((self.index, site))
+            else:
+                self.arrive_remote(barrier, site)
+
+    def _barrier_peers(self, space: BarrierSpace) -> list[CtaState]:
+        found: dict[int, CtaState] = {}
+        for axes in space.collective_axes:
+            peers = self.cta.peers(axes)
+            found.update((cta.rank, cta) for cta in (peers[:1] if space.leader_tracked else peers))
+        return list(found.values())
+
+    def remote_access(self, num_bytes: int) -> int:
+        """Returns when bytes asked for now have come from another SM of the cluster."""
+        return self.cta.sm.dsmem.read(self.engine.now, num_bytes)
+
+    def store_remote(
+        self, target: np.ndarray, value: Any, combine: Combine | None, barrier: Mbarrier, num_bytes: int, site: int
+    ) -> None:
+        """Starts storing registers to SMEM of the cluster; the barrier beside the target takes arrival and bytes."""
+        at = self.cta.sm.dsmem.write(self.engine.now, num_bytes)
+        source = (self.index, site, self.cta.index)
+        self.engine.call_at(at, _land_registers, target, value, combine, barrier, source)
+
+    def run_warps(self, bodies: Sequence[Callable[[Warpgroup], Any]]) -> None:
+        """Starts one process for each warp; this warpgroup parks and is woken when all have returned."""
+        if not self._warps:
+            self._warps = [self._make_warp(number) for number in range(len(bodies))]
+        self._running_warps = len(bodies)
+        for warp, body in zip(self._warps, bodies, strict=True):
+            warp.generator = body(warp)
+            name = f"CTA {self.cta.index} warpgroup {self.index} warp {warp.warp}"
+            warp.process = self.engine.start(warp.generator, name)
+            warp.process.on_exit = self._warp_returns
+        self.process.waiting_on = _WarpsWait(self._warps)
+
+    def _make_warp(self, number: int) -> Warpgroup:
+        recorder = self.recorder.of_warp(number) if self.recorder is not None else None
+        warp = Warpgroup(self.cta, self.index, recorder, self.registers)
+        warp.warp = number
+        if recorder is not None:
+            warp.record = recorder.record  # its own track only
+        if number == 0:  # operations of the whole warpgroup that one thread issues are its first warp's
+            warp._open_stores, warp._store_groups = self._open_stores, self._store_groups
+        return warp
+
+    def _warp_returns(self) -> None:
+        self._running_warps -= 1
+        if self._running_warps == 0:
+            device = self.cta.device
+            cycles = device.named_barrier_cycles + WARPS_PER_WARPGROUP * device.named_barrier_cycles_per_warp
+            self.engine.wake(self.process, self.engine.now + cycles)
 
     def mma(self, shape: tuple[int, int, int], bits: int, a_in_registers: bool, work: Any, site: int) -> None:
         """Starts a wgmma. `work` is (matmul function, acc, a, b), or (None, ...) when only time is simulated."""
@@ -118,7 +255,7 @@ class Warpgroup:
         return max(0, self._mmas[-1 - pending][0] - self.engine.now)
 
     def mma_retire(self, pending: int) -> None:
-        """Writes the results of the wgmmas that have been waited for. Operands are read now: they must still be there."""
+        """Writes the results of the wgmmas that have been waited for. Operands are read now: they must still be so."""
         mmas = self._mmas
         while len(mmas) > pending:
             _, multiply, acc, a, b = mmas.popleft()
@@ -126,10 +263,32 @@ class Warpgroup:
                 multiply(acc, a, b)
 
 
+def _ignore(_tag: int) -> None:
+    """Stands for the recorder of a warp that has no track."""
+
+
 def _log_unit(unit_span: Callable[..., None], sm: int, cta: int, warpgroup: int, unit: int, *rest: int) -> None:
     unit_span(unit, sm, cta, warpgroup, *rest)
 
 
-def _land(dst: np.ndarray, src: np.ndarray, barrier: Mbarrier, num_bytes: int, source: tuple[int, int]) -> None:
+def _land(dst: np.ndarray, src: np.ndarray, barrier: Mbarrier, num_bytes: int, source: tuple[int, ...]) -> None:
     dst[...] = src
     barrier.complete_tx(num_bytes, source)
+
+
+def _land_registers(
+    dst: np.ndarray, value: Any, combine: Combine | None, barrier: Mbarrier, source: tuple[int, ...]
+) -> None:
+    dst[...] = value if combine is None else combine(dst, value)
+    barrier.arrive(source)
+
+
+class _WarpsWait:
+    """What a warpgroup waits for while its warps run a region on their own."""
+
+    def __init__(self, warps: Sequence[Warpgroup]) -> None:
+        self._warps = warps
+
+    def __str__(self) -> str:
+        waiting = [f"warp {w.warp} on {w.process.waiting_on}" for w in self._warps if w.process.waiting_on is not None]
+        return f"its warps ({', '.join(waiting) or 'running'})"

@@ -88,7 +88,7 @@ def find_wait_causes(trace: Trace, leaves: Leaves) -> WaitCauses:
     landed = _take(load_end, load) if observed else np.where(blocked, end, UNKNOWN)
     cycles = np.where((issued != UNKNOWN) & (landed != UNKNOWN), landed - issued, UNKNOWN)
     size = _take(loads.size, load)
-    fastest = _fastest(loads.size, load_end - loads.issued, size) if observed else _fastest(size, cycles, size)
+    fastest = fastest_of_size(loads.size, load_end - loads.issued, size) if observed else fastest_of_size(size, cycles, size)
     issuer = _take(loads.track, load)
     held_by = _held_by(trace, leaves, issuer, begin - fastest, for_data)
     held_by = np.where((fastest != UNKNOWN) & (issuer != UNKNOWN), held_by, UNKNOWN)
@@ -164,7 +164,7 @@ def _last_before(
     return np.where((row >= 0) & (load_key[found] == wait_key), found, UNKNOWN)
 
 
-def _fastest(size: np.ndarray, cycles: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+def fastest_of_size(size: np.ndarray, cycles: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """Returns for each wanted size the fewest `cycles` among loads of that size whose duration is known."""
     known = (cycles > 0) & (size != UNKNOWN)
     sizes, group = np.unique(size[known], return_inverse=True)

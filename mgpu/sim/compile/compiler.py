@@ -11,13 +11,16 @@ import numpy as np
 
 from mgpu.devices import Device
 from mgpu.frontend.program import KernelProgram
-from mgpu.frontend.regions import Allocation, Path, scoped_allocations
+from mgpu.frontend.regions import Allocation, Path, ref_aval, regions_of, scoped_allocations
 from mgpu.jax_internals import SourceLine, source_line
+from mgpu.lang.warps import mesh_of_region
 from mgpu.passes.sites import SitePlan
 from mgpu.sim.compile import operations, refs, scalars, tiles
 from mgpu.sim.compile.context import Context, Known, Local, Options, Storage
 from mgpu.sim.compile.control import Control
 from mgpu.sim.compile.emitter import Emitter
+from mgpu.sim.compile.storage_choice import find_byte_exact
+from mgpu.sim.compile.warps import compile_warp_region, has_warp_regions, refuse_in_warp
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +63,7 @@ class WarpgroupCompiler:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._control = Control(self._equation)
-        self._rules = {**operations.RULES, **self._control.rules, **_AXIS_RULES}
+        self._rules = {**operations.RULES, **self._control.rules, **_AXIS_RULES, "core_map": self._warp_region, "mpmd_map": self._warp_region}
 
     def compile(self) -> WarpgroupCode:
         """Compiles the whole program."""
@@ -75,14 +78,17 @@ class WarpgroupCompiler:
         text = emitter.text("run_warpgroup", "wg")
         file = f"<mgpu {context.program.name} warpgroup {context.warpgroup}>"
         namespace = {**_NAMESPACE, **emitter.namespace}
-        exec(compile(text, file, "exec"), namespace)  # noqa: S102  # our own generated code
+        exec(compile(text, file, "exec"), namespace)  # our own generated code
         return WarpgroupCode(namespace["run_warpgroup"], text, file, emitter.source_of)
+
+    def _warp_region(self, context: Context, equation: Any, path: Path) -> None:
+        compile_warp_region(context, equation, path, self._control.region)
 
     def _bind_operands(self) -> None:
         context, program = self._context, self._context.program
         for number, (var, name) in enumerate(zip(program.jaxpr.invars, program.operand_names, strict=True)):
             context.emitter.prologue(f"G{number} = cta.gmem[{number}]")
-            context.values[var] = Storage(Allocation(number, name, var.aval, ()), f"G{number}")
+            context.values[var] = Storage(Allocation(number, name, ref_aval(var), ()), f"G{number}")
         for number, var in enumerate(program.jaxpr.constvars):
             context.emitter.prologue(f"K{number}_ = cta.consts[{number}]")
             context.values[var] = Local(f"K{number}_")
@@ -91,12 +97,21 @@ class WarpgroupCompiler:
         line = source_line(equation.source_info)
         if line.line:
             context.emitter.source = line
+        is_used = any(out in context.used for out in equation.outvars)
+        # What happens inside a region stays worth simulating: JAX does not count stores to scratch as effects.
+        if not is_used and not equation.effects and not regions_of(equation):
+            return
+        if mesh_of_region(equation) is not None:
+            self._warp_region(context, equation, path)
+            return
+        refuse_in_warp(context, equation.primitive.name)
         rule = self._rules.get(equation.primitive.name)
         if rule is not None:
             rule(context, equation, path)
         elif not (scalars.compile_scalar(context, equation) or tiles.compile_tile(context, equation)):
             raise context.unsupported(
-                f"operation {equation.primitive.name}", "Express it with element-wise operations, reductions and slices."
+                f"operation {equation.primitive.name}",
+                "Express it with element-wise operations, reductions and slices.",
             )
 
 
@@ -117,7 +132,14 @@ def _num_programs(context: Context, equation: Any, path: Path) -> None:
     context.values[equation.outvars[0]] = Known(context.program.launch.grid[equation.params["axis"]])
 
 
-_AXIS_RULES = {"axis_index": _axis_index, "program_id": _program_id, "num_programs": _num_programs}
+def _delay(context: Context, equation: Any, path: Path) -> None:
+    emitter = context.emitter
+    emitter.flush()
+    nanoseconds = context.expression(equation.invars[0])
+    emitter.line(f"yield round({nanoseconds} * {context.device.clock_hz / 1e9!r})")
+
+
+_AXIS_RULES = {"delay": _delay, "axis_index": _axis_index, "program_id": _program_id, "num_programs": _num_programs}
 
 
 def compile_warpgroup(
@@ -149,5 +171,17 @@ def compile_warpgroup(
         for path, found in scoped_allocations(program).items()
         for index, allocation in enumerate(found)
     }
-    context = Context(emitter, program, plan, warpgroup, device, options, axes, {}, allocations)
+    context = Context(
+        emitter,
+        program,
+        plan,
+        warpgroup,
+        device,
+        options,
+        axes,
+        {},
+        allocations,
+        byte_exact=find_byte_exact(program),
+        has_warp_regions=has_warp_regions(program),
+    )
     return WarpgroupCompiler(context).compile()

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jex_core
 
@@ -27,9 +27,15 @@ class Known:
 
 @dataclasses.dataclass(frozen=True)
 class Local:
-    """A value in a local variable of the generated function: a Python scalar or a NumPy array in its carrier."""
+    """A value in a local variable of the generated function: a Python scalar or a NumPy array in its carrier.
+
+    Attributes:
+      name: the local.
+      is_fragment: the lanes hold it as they hold a wgmma accumulator, or it was computed from such a value.
+    """
 
     name: str
+    is_fragment: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,11 +46,13 @@ class Storage:
       allocation: what was allocated.
       name: local that holds the NumPy array, or the list of barriers (flat).
       phase: local that holds the warpgroup's phase bits of a barrier array; "" if no barrier.
+      entry: local that counts how often its shared scope has been entered; "" if it is not shared by the CTA.
     """
 
     allocation: Allocation
     name: str
     phase: str = ""
+    entry: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +81,11 @@ class Context:
       options: what was asked for.
       axes: local names (or constants) of the axis indices.
       values: value of each variable of the regions that are open.
-      next_allocation: number of the next allocation in program order (as `regions.walk` numbers them).
+      allocations: what the `run_scoped` at a path allocates as its n-th argument.
+      byte_exact: numbers of the allocations that are stored in their own dtype instead of a carrier.
+      warp: number of the warp whose code is compiled, inside a warp-level region; else None.
+      has_warp_regions: whether the program has such regions anywhere.
+      used: variables that some equation reads; results of others need not be computed.
     """
 
     emitter: Emitter
@@ -84,7 +96,15 @@ class Context:
     options: Options
     axes: Mapping[str, Known | Local]
     values: dict[Any, Known | Local | Storage]
-    allocation_numbers: Mapping[tuple[Path, int], Allocation]
+    allocations: Mapping[tuple[Path, int], Allocation]
+    byte_exact: frozenset[int] = frozenset()
+    warp: int | None = None
+    has_warp_regions: bool = False
+    used: set[Any] = dataclasses.field(default_factory=set)  # asked, never iterated
+
+    def is_byte_exact(self, allocation: Allocation) -> bool:
+        """True if an allocation is stored in its own dtype, so that its bytes can be seen as another one."""
+        return allocation.number in self.byte_exact
 
     def read(self, atom: Any) -> Known | Local | Storage:
         """Returns the value of a jaxpr variable or literal."""
@@ -123,7 +143,7 @@ def python_scalar(value: Any, dtype: Any) -> Any:
     dtype = np.dtype(dtype)
     if dtype == np.bool_:
         return bool(value)
-    if jax.dtypes.issubdtype(dtype, np.integer):
+    if jnp.issubdtype(dtype, jnp.integer):
         return int(value)
     return carrier_dtype(dtype).type(np.asarray(value).astype(carrier_dtype(dtype)))
 

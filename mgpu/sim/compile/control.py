@@ -8,14 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from jax.extend import core as jex_core
+
 from mgpu.frontend.regions import Allocation, Path, Region, regions_of
 from mgpu.jax_internals import scan_split
 from mgpu.lang.barriers import BarrierSpace
 from mgpu.lang.hopper import AccumulatorSpace
 from mgpu.lang.memory import SMEM
+from mgpu.lang.semaphores import SemaphoreSpace
 from mgpu.sim.compile.context import Context, Known, Local, Storage
-from mgpu.sim.compile.operations import record, zero_accumulator
+from mgpu.sim.compile.recording import record
 from mgpu.sim.compile.scalars import is_integer_scalar
+from mgpu.sim.compile.tensor_core import zero_accumulator
 from mgpu.sim.cta import Scope
 from mgpu.sim.values import carrier_dtype, uninitialised
 from mgpu.sites import Edge
@@ -43,6 +47,8 @@ class Control:
 
     def region(self, context: Context, jaxpr: Any, path: Path) -> list[Any]:
         """Compiles a region whose inputs are bound, and returns the values of its outputs."""
+        context.used.update(atom for equation in jaxpr.eqns for atom in equation.invars if not _is_literal(atom))
+        context.used.update(atom for atom in jaxpr.outvars if not _is_literal(atom))
         open_scopes: tuple[int, ...] = ()
         for index, equation in enumerate(jaxpr.eqns):
             here = (*path, index)
@@ -149,7 +155,7 @@ class Control:
     def _run_scoped(self, context: Context, equation: Any, path: Path) -> None:
         (region,) = regions_of(equation)
         self._bind(context, region)
-        allocations = [context.allocation_numbers[path, index] for index in range(len(region.allocated))]
+        allocations = [context.allocations[path, index] for index in range(len(region.allocated))]
         shared = [_is_shared(allocation) for allocation in allocations]
         if any(shared):
             self._enter_scope(context, path, [a for a, is_shared in zip(allocations, shared, strict=True) if is_shared])
@@ -161,8 +167,12 @@ class Control:
 
     def _enter_scope(self, context: Context, path: Path, allocations: list[Allocation]) -> None:
         emitter = context.emitter
-        scope = emitter.constant(Scope(path, tuple(allocations)))
-        entries = f"entries{'_'.join(map(str, path))}"
+        scope = emitter.constant(Scope(path, tuple(allocations), context.byte_exact))
+        entries = _entries(allocations[0])
+        if context.warp is not None:
+            raise context.unsupported(
+                "allocating SMEM or barriers inside a warp-level region", "Allocate it around the region."
+            )
         emitter.prologue(f"{entries} = 0")
         names = ", ".join(_storage_name(allocation) for allocation in allocations)
         is_top = len(path) == 1
@@ -174,9 +184,18 @@ class Control:
             emitter.line("if not cta.sync.arrive_and_wait(process): yield None")
 
 
+def _is_literal(atom: Any) -> bool:
+    return isinstance(atom, jex_core.Literal)
+
+
 def _is_shared(allocation: Allocation) -> bool:
     space = allocation.aval.memory_space
-    return isinstance(space, BarrierSpace) or getattr(space, "kind", None) is SMEM
+    return isinstance(space, (BarrierSpace, SemaphoreSpace)) or getattr(space, "kind", None) is SMEM
+
+
+def _entries(allocation: Allocation) -> str:
+    """Returns the local that counts how often the scope of a shared allocation has been entered."""
+    return f"entries{'_'.join(map(str, allocation.path))}"
 
 
 def _storage_name(allocation: Allocation) -> str:
@@ -190,9 +209,11 @@ def _storage(context: Context, allocation: Allocation) -> Storage:
     if isinstance(aval.memory_space, BarrierSpace):
         phase = f"phase{allocation.number}"
         emitter.line(f"{phase} = 0")
-        return Storage(allocation, _storage_name(allocation), phase)
+        if context.has_warp_regions:
+            emitter.line(f"{phase}_warps = [0, 0, 0, 0]")
+        return Storage(allocation, _storage_name(allocation), phase, _entries(allocation))
     if _is_shared(allocation):
-        return Storage(allocation, _storage_name(allocation))
+        return Storage(allocation, _storage_name(allocation), entry=_entries(allocation))
     name = f"R{allocation.number}"
     if isinstance(aval.memory_space, AccumulatorSpace):
         emitter.line(f"{name} = {zero_accumulator(aval)}")
@@ -205,10 +226,11 @@ def _storage(context: Context, allocation: Allocation) -> Storage:
 
 def _switch_scopes(context: Context, current: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
     """Emits ends and begins of named scopes between two equations."""
-    common = next((i for i, (a, b) in enumerate(zip(current, wanted, strict=False)) if a != b), min(len(current), len(wanted)))
+    common = next(
+        (i for i, (a, b) in enumerate(zip(current, wanted, strict=False)) if a != b), min(len(current), len(wanted))
+    )
     for site in reversed(current[common:]):
         record(context, site, Edge.END)
     for site in wanted[common:]:
         record(context, site, Edge.BEGIN)
     return wanted
-

@@ -2,8 +2,8 @@
 
 Counts are instructions per element of the usual SASS expansion, in lanes of the pipe that executes them. Rates of the
 pipes are the device table's (CUDA C++ best practices guide, throughput of native arithmetic instructions, 9.0).
-Two 16-bit floats share a lane (HFMA2). `exp2`, `log2`, `rsqrt`, reciprocal and sine are MUFU instructions; functions with
-another base or domain add FMAs to scale; division adds the Newton steps that IEEE rounding needs.
+Two 16-bit floats share a lane (HFMA2). `exp2`, `log2`, `rsqrt`, reciprocal and sine are MUFU instructions; functions
+with another base or domain add FMAs to scale; division adds the Newton steps that IEEE rounding needs.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from mgpu.devices import Device
 from mgpu.sim.values import is_narrow_float
 from mgpu.sim.warp_schedulers import Work
 
@@ -77,6 +78,17 @@ def work_of(primitive: str, in_aval: Any, out_aval: Any, *, approx_math: bool) -
         lanes = elements / (2 if dtype.itemsize == 2 else 1)
         return Work(fma=math.ceil(fma * lanes), mufu=mufu * elements)
     return Work(alu=elements * (_INTEGER_DIVISION if primitive in ("div", "rem") else 1))
+
+
+def latency_of(primitive: str, device: Device) -> int:
+    """Returns the cycles after which a dependent instruction can use the result of an equation."""
+    if primitive in _FREE:
+        return 0
+    if primitive.startswith(("reduce_", "arg")):
+        return _ROW_SHUFFLES * device.shuffle_latency_cycles
+    if primitive in _FUNCTIONS:
+        return device.mufu_latency_cycles
+    return device.arithmetic_latency_cycles
 
 
 def _is_float(dtype: np.dtype) -> bool:

@@ -1,14 +1,14 @@
 """Writing the source of a generator: lines, names, constants, and costs that wait to be spent.
 
-Costs of straight-line code are summed while compiling and spent by one `yield` before the next operation that others can
-see (a barrier, a memory, an asynchronous unit). So most equations cost no event in the simulation.
+Costs of straight-line code are summed while compiling and spent by one `yield` before the next operation that others
+can see (a barrier, a memory, an asynchronous unit). So most equations cost no event in the simulation.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mgpu.jax_internals import SourceLine
@@ -37,6 +37,8 @@ class Emitter:
         self._constants: dict[int, str] = {}
         self._cycles = 0.0
         self._work = NO_WORK
+        self._ready_after: dict[str, int] = {}
+        self._chain_cycles = 0
         self._may_owe = False
 
     def line(self, text: str) -> None:
@@ -84,6 +86,15 @@ class Emitter:
         self._cycles += cycles
         self._work += work
 
+    def depend(self, operands: Sequence[str], result: str, latency_cycles: int) -> None:
+        """Notes that `result` is there so many cycles after the last of `operands`.
+
+        A stretch of work takes at least its longest chain of such steps, however empty the pipes are.
+        """
+        begin = max((self._ready_after.get(operand, 0) for operand in operands), default=0)
+        self._ready_after[result] = begin + latency_cycles
+        self._chain_cycles = max(self._chain_cycles, begin + latency_cycles)
+
     def flush(self) -> None:
         """Emits what spends the costs so far: from here on, the warpgroup's time is `engine.now`."""
         cycles, self._cycles = math.ceil(self._cycles), 0.0
@@ -95,8 +106,11 @@ class Emitter:
         elif cycles:
             self.line(f"yield {cycles}")
         if self._work != NO_WORK:
-            self.line(f"yield run_work(engine.now, {self.constant(self._work)}) - engine.now")
+            done = f"run_work(engine.now, {self.constant(self._work)}) - engine.now"
+            self.line(f"yield max({done}, {self._chain_cycles})" if self._chain_cycles else f"yield {done}")
             self._work = NO_WORK
+        self._ready_after.clear()
+        self._chain_cycles = 0
 
     def settle(self) -> None:
         """Moves private cycles into the run-time debt `owed`, for borders of control flow."""

@@ -1,7 +1,8 @@
-"""Refs: from `.at[...]` transforms to NumPy views, with bounds checked, and to boxes of global memory.
+"""Refs: from `.at[...]` and other transforms to NumPy views, with bounds checked.
 
 A ref's storage is a NumPy array of the ref's logical shape in its carrier (see `mgpu.sim.values`); tiling and swizzle
-change no value, so views ignore them.
+change no value, so views ignore them. A buffer that is bitcast, or shares bytes with another one, is stored in its own
+dtype instead of a carrier (`byte_exact`): then a bitcast is a NumPy view.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ import math
 from typing import Any, NoReturn
 
 import numpy as np
+from jax.experimental import pallas as pl
 
 from mgpu.errors import OutOfBoundsError
-from mgpu.jax_internals import BitcastTransform, NDIndexer, ReshapeTransform, Slice, TransposeTransform
+from mgpu.jax_internals import BitcastTransform, NDIndexer, ReshapeTransform, TransposeTransform
+from mgpu.lang.cluster_refs import MulticastTransform, PeerCtaTransform
 from mgpu.lang.primitive import View
+from mgpu.lang.ref_union import UnionMemberTransform
 from mgpu.lang.transforms import bits_of
 from mgpu.sim.compile.context import Context, Storage
+from mgpu.sim.values import from_carrier, to_carrier
 
 
 def fail_index(index: int, size: int, name: str) -> NoReturn:
@@ -32,24 +37,39 @@ def fail_slice(start: int, length: int, size: int, name: str) -> NoReturn:
     )
 
 
-NAMESPACE = {"fail_index": fail_index, "fail_slice": fail_slice}
+def check_rows(indices: np.ndarray, size: int, name: str) -> np.ndarray:
+    """Returns gather indices, or raises the error for the first one outside the dimension."""
+    wrong = indices[(indices < 0) | (indices >= size)]
+    if wrong.size:
+        fail_index(int(wrong.flat[0]), size, name)
+    return indices
+
+
+NAMESPACE = {
+    "fail_index": fail_index,
+    "fail_slice": fail_slice,
+    "check_rows": check_rows,
+    "to_carrier": to_carrier,
+    "from_carrier": from_carrier,
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Selection along one dimension of the base array: `start` (an int or an expression), and how many elements.
+    """Selection along one dimension of an array: `start` (an int or an expression), and how many elements.
 
-    `size` is None for an integer index, which drops the dimension.
+    `size` is None for an integer index, which drops the dimension. With `gathers`, `start` is an index array.
     """
 
     start: int | str
     size: int | None
     stride: int = 1
+    gathers: bool = False
 
     @property
     def text(self) -> str:
         """The NumPy index."""
-        if self.size is None:
+        if self.size is None or self.gathers:
             return str(self.start)
         if isinstance(self.start, int):
             stop: int | str = self.start + (self.size - 1) * self.stride + 1
@@ -60,27 +80,56 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """A ref operand resolved: the storage, the parts of it that are selected, and shape changes on top.
+    """A ref operand resolved: an array, the parts of it that are selected, and their order.
 
     Attributes:
-      storage: what is selected from.
-      parts: one for each dimension of the base array.
-      suffix: NumPy method calls after indexing (transpose, reshape).
+      storage: the allocation that is selected from.
+      base: expression of the array that `parts` index: the storage itself, or a reshaped or bitcast view of it.
+      shape: shape of that array.
+      dtype: its element type.
+      parts: one for each dimension of that array.
+      order: dimensions of the array in the order that the selection shows them; dropped dimensions are left out.
+      offset_bytes: terms of the distance of `base` from the storage's first byte.
+      peer: expression of the cluster rank whose copy of the storage is meant; "" for one's own.
     """
 
     storage: Storage
+    base: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
     parts: tuple[Part, ...]
-    suffix: str = ""
+    order: tuple[int, ...]
+    offset_bytes: tuple[str, ...] = ()
+    peer: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """True if nothing is left out."""
+        return all(
+            part.size == size and part.start == 0 and part.stride == 1 and not part.gathers
+            for part, size in zip(self.parts, self.shape, strict=True)
+        )
+
+    @property
+    def is_in_order(self) -> bool:
+        """True if no dimensions are exchanged."""
+        return list(self.order) == sorted(self.order)
 
     @property
     def text(self) -> str:
         """Expression of the NumPy view."""
-        whole = all(
-            part.size == size and part.start == 0 and part.stride == 1
-            for part, size in zip(self.parts, self.storage.allocation.aval.shape, strict=True)
-        )
-        index = "" if whole else f"[{', '.join(part.text for part in self.parts)}]"
-        return f"{self.storage.name}{index}{self.suffix}"
+        index = "" if self.is_whole else f"[{', '.join(part.text for part in self.parts)}]"
+        if self.is_in_order:
+            return f"{self.base}{index}"
+        kept = sorted(self.order)
+        return f"{self.base}{index}.transpose({tuple(kept.index(axis) for axis in self.order)})"
+
+    @property
+    def element_offsets(self) -> tuple[str, ...]:
+        """Terms of the distance in elements from the first element of `base` to the first one selected."""
+        pitches = [math.prod(self.shape[axis + 1 :]) for axis in range(len(self.shape))]
+        pairs = zip(self.parts, pitches, strict=True)
+        return tuple(f"{part.start} * {pitch}" for part, pitch in pairs if part.start != 0)
 
 
 def select(context: Context, view: View, *, checked: bool = True) -> Selection:
@@ -96,70 +145,145 @@ def select(context: Context, view: View, *, checked: bool = True) -> Selection:
     """
     storage = context.values[view.ref]
     assert isinstance(storage, Storage)
-    shape = tuple(view.base.shape)
-    parts = tuple(Part(0, size) for size in shape)
-    suffix = ""
+    selection = _whole(storage, storage.name, tuple(view.base.shape), np.dtype(view.base.dtype))
+    aval: Any = view.base
     for transform in view.transforms:
+        aval = transform.transform_type(aval)
         if isinstance(transform, NDIndexer):
-            if suffix:
-                raise context.unsupported(
-                    f"slicing {storage.allocation.name} after a transpose or reshape", "Slice it first, then transpose."
-                )
-            parts = _index(context, storage, parts, transform, shape, checked=checked)
+            selection = _index(context, selection, transform, checked=checked)
         elif isinstance(transform, TransposeTransform):
-            suffix += f".transpose({tuple(transform.permutation)})"
+            order = tuple(selection.order[axis] for axis in transform.permutation)
+            selection = dataclasses.replace(selection, order=order)
         elif isinstance(transform, ReshapeTransform):
-            suffix += f".reshape({tuple(transform.shape)})"
-            _require_contiguous(context, storage, parts, shape)
+            selection = _reshape(context, selection, tuple(transform.shape))
         elif isinstance(transform, BitcastTransform):
-            raise context.unsupported(
-                f"ref.bitcast of {storage.allocation.name}", "Convert the loaded values with jax.lax.bitcast_convert_type."
-            )
+            selection = _bitcast(context, selection, tuple(aval.shape), np.dtype(transform.dtype))
+        elif isinstance(transform, UnionMemberTransform):
+            selection = _union_member(context, selection, transform)
+        elif isinstance(transform, (PeerCtaTransform, MulticastTransform)):
+            selection = _remote(context, selection, transform)
         else:
             raise context.unsupported(
                 f"{type(transform).__name__} on {storage.allocation.name}", "Use slices, transposes and reshapes."
             )
-    return Selection(storage, parts, suffix)
+    return selection
 
 
-def _require_contiguous(context: Context, storage: Storage, parts: tuple[Part, ...], shape: tuple[int, ...]) -> None:
-    """A reshape of a non-contiguous selection would be a copy, and stores to it would be lost."""
-    seen_slice = False
-    for part, size in zip(parts, shape, strict=True):
+def _whole(storage: Storage, base: str, shape: tuple[int, ...], dtype: np.dtype, **fields: Any) -> Selection:
+    parts = tuple(Part(0, size) for size in shape)
+    return Selection(storage, base, shape, dtype, parts, tuple(range(len(shape))), **fields)
+
+
+def _rebase(
+    context: Context, selection: Selection, shape: tuple[int, ...], dtype: np.dtype, suffix: str, what: str
+) -> Selection:
+    """Takes a contiguous selection, seen as `shape` and `dtype`, as the array that later transforms index."""
+    _require_contiguous(context, selection, what)
+    item_bits = bits_of(selection.dtype)
+    terms = tuple(f"{term} * {item_bits} // 8" for term in selection.element_offsets)
+    offset = (*selection.offset_bytes, *terms)
+    # The text stays one expression over the storage's name, so that a collective copy can apply it to a peer's buffer.
+    return _whole(
+        selection.storage, f"{selection.text}{suffix}", shape, dtype, offset_bytes=offset, peer=selection.peer
+    )
+
+
+def _reshape(context: Context, selection: Selection, shape: tuple[int, ...]) -> Selection:
+    return _rebase(context, selection, shape, selection.dtype, f".reshape({shape})", "reshape")
+
+
+def _bitcast(context: Context, selection: Selection, shape: tuple[int, ...], dtype: np.dtype) -> Selection:
+    name = context.emitter.constant(dtype)
+    return _rebase(context, selection, shape, dtype, f".reshape(-1).view({name}).reshape({shape})", "bitcast")
+
+
+def _union_member(context: Context, selection: Selection, member: UnionMemberTransform) -> Selection:
+    dtype = context.emitter.constant(np.dtype(member.dtype))
+    stop = member.offset_bytes + math.prod(member.shape) * np.dtype(member.dtype).itemsize
+    base = f"{selection.base}[{member.offset_bytes}:{stop}].view({dtype}).reshape({member.shape})"
+    offset = (*selection.offset_bytes, str(member.offset_bytes))
+    return _whole(selection.storage, base, member.shape, np.dtype(member.dtype), offset_bytes=offset)
+
+
+def _remote(context: Context, selection: Selection, transform: PeerCtaTransform | MulticastTransform) -> Selection:
+    storage = selection.storage
+    if isinstance(transform, MulticastTransform):
+        raise context.unsupported(
+            f"multicast_ref of {storage.allocation.name}", "It addresses several GPUs; one is simulated here."
+        )
+    if not storage.entry or not selection.is_whole or selection.base != storage.name:
+        raise context.unsupported(
+            f"cluster_ref of {storage.allocation.name} after other transforms",
+            "Apply cluster_ref to the whole SMEM ref first, then slice it.",
+        )
+    rank = context.emitter.assign(cluster_rank(context, transform), "rank")
+    text = f"cta.cluster[{rank}].buffer({storage.allocation.number}, {storage.entry} - 1)"
+    base = context.emitter.assign(text, "peer")
+    return dataclasses.replace(selection, base=base, peer=rank)
+
+
+def cluster_rank(context: Context, transform: PeerCtaTransform) -> str:
+    """Returns the expression of a peer's rank in the cluster; axes that the transform leaves out stay one's own."""
+    launch = context.program.launch
+    given = dict(zip(transform.axes, transform.indices, strict=True))
+    rank = "0"
+    for name, size in zip(launch.cluster_names, launch.cluster, strict=True):
+        index = context.expression(given[name] if name in given else context.axes[name])
+        rank = f"({rank} * {size} + {index})"
+    return f"check_rank({rank}, {launch.cluster_size})"
+
+
+def _require_contiguous(context: Context, selection: Selection, what: str) -> None:
+    """A view of a non-contiguous selection in another shape would be a copy, and stores to it would be lost."""
+    seen_slice = not selection.is_in_order or any(part.stride != 1 or part.gathers for part in selection.parts)
+    for part, size in zip(selection.parts, selection.shape, strict=True):
         if seen_slice and part.size != size:
             raise context.unsupported(
-                f"reshape of a slice of {storage.allocation.name} that is not contiguous", "Slice leading dimensions only."
+                f"{what} of a slice of {selection.storage.allocation.name} that is not contiguous",
+                "Slice leading dimensions only.",
             )
-        seen_slice = seen_slice or part.size is not None and part.size > 1
+        seen_slice = seen_slice or (part.size is not None and part.size > 1)
+    if not selection.is_in_order:
+        raise context.unsupported(
+            f"{what} of a transposed {selection.storage.allocation.name}", f"Apply the {what} first, then transpose."
+        )
 
 
-def _index(
-    context: Context, storage: Storage, parts: tuple[Part, ...], indexer: Any, shape: tuple[int, ...], *, checked: bool
-) -> tuple[Part, ...]:
-    indices = iter(indexer.indices)
-    result = []
-    for part, size in zip(parts, shape, strict=True):
-        if part.size is None:
-            result.append(part)  # dropped by an earlier index
-        else:
-            result.append(_index_dimension(context, storage, part, next(indices), checked=checked))
-    return tuple(result)
+def _index(context: Context, selection: Selection, indexer: Any, *, checked: bool) -> Selection:
+    parts, order = list(selection.parts), []
+    for axis, index in zip(selection.order, indexer.indices, strict=True):
+        parts[axis] = _index_dimension(context, selection, parts[axis], index, checked=checked)
+        if parts[axis].size is not None:
+            order.append(axis)
+    return dataclasses.replace(selection, parts=tuple(parts), order=tuple(order))
 
 
-def _index_dimension(context: Context, storage: Storage, part: Part, index: Any, *, checked: bool) -> Part:
-    name = storage.allocation.name
-    length = part.size
+def _index_dimension(context: Context, selection: Selection, part: Part, index: Any, *, checked: bool) -> Part:
+    name, length = selection.storage.allocation.name, part.size
     assert length is not None
-    if isinstance(index, Slice):
+    shape = getattr(getattr(index, "aval", index), "shape", ())
+    if part.gathers:
+        raise context.unsupported(f"slicing {name} after an index array", "Slice first, then gather.")
+    if shape != () and not isinstance(index, pl.Slice):
+        return _gather(context, selection, part, index, shape)
+    if isinstance(index, pl.Slice):
         start, size, stride = _offset(context, index.start), int(index.size), int(index.stride)
-    elif getattr(getattr(index, "aval", index), "shape", ()) != ():
-        raise context.unsupported(f"indexing {name} with an array", "Use integers and slices.")
     else:
         start, size, stride = _offset(context, index), None, 1
     reach = 1 if size is None else (size - 1) * stride + 1
     if checked:
         _check_bounds(context, start, reach, length, name, is_slice=size is not None)
     return Part(_add(context, part.start, part.stride, start), size, part.stride * stride)
+
+
+def _gather(context: Context, selection: Selection, part: Part, index: Any, shape: tuple[int, ...]) -> Part:
+    name = selection.storage.allocation.name
+    if len(shape) != 1 or any(other.gathers for other in selection.parts):
+        raise context.unsupported(f"indexing {name} with several or multi-dimensional arrays", "Use one 1D array.")
+    rows = f"check_rows({context.expression(index)}, {part.size}, {name!r})"
+    if part.stride != 1 or part.start != 0:
+        rows = f"{part.start} + {part.stride} * {rows}"
+    return Part(context.emitter.assign(rows, "rows"), int(shape[0]), 1, gathers=True)
 
 
 def _offset(context: Context, value: Any) -> int | str:
@@ -184,86 +308,24 @@ def _add(context: Context, base: int | str, stride: int, offset: int | str) -> i
 def _check_bounds(context: Context, start: int | str, reach: int, length: int, name: str, *, is_slice: bool) -> None:
     if isinstance(start, int) and 0 <= start <= length - reach:
         return
-    failure = f"fail_slice({start}, {reach}, {length}, {name!r})" if is_slice else f"fail_index({start}, {length}, {name!r})"
+    failure = (
+        f"fail_slice({start}, {reach}, {length}, {name!r})" if is_slice else f"fail_index({start}, {length}, {name!r})"
+    )
     context.emitter.line(f"if not 0 <= {start} <= {length - reach}: {failure}")
 
 
-@dataclasses.dataclass(frozen=True)
-class BoxText:
-    """A selection of a GMEM array as a TMA box.
-
-    Attributes:
-      view: expression of the NumPy view; where the box crosses the border, of the part inside.
-      box: expression of the `Box` that the memory system takes.
-      starts: expressions of the box's corner.
-      sides: lengths of the box, 1 for dimensions with an integer index.
-      num_bytes: size of the box.
-    """
-
-    view: str
-    box: str
-    starts: tuple[int | str, ...]
-    sides: tuple[int, ...]
-    num_bytes: int
+def read_text(context: Context, selection: Selection) -> str:
+    """Returns the expression of a selection's values in their carrier; shares memory with the buffer where it can."""
+    if context.is_byte_exact(selection.storage.allocation):
+        return f"to_carrier({selection.text})"
+    return selection.text
 
 
-def select_box(context: Context, view: View) -> BoxText:
-    """Resolves a GMEM operand of a copy. The box may cross the border of the array: TMA fills or clips.
-
-    Raises:
-      Unsupported: strides, or shape changes, that a TMA box does not have.
-    """
-    selection = select(context, view, checked=False)
-    name = selection.storage.allocation.name
-    if selection.suffix or any(part.stride != 1 for part in selection.parts):
-        raise context.unsupported(f"a TMA copy of a strided, transposed or reshaped {name}", "Slice it only.")
-    shape = tuple(view.base.shape)
-    item_bits = bits_of(view.dtype)
-    sides = tuple(1 if part.size is None else part.size for part in selection.parts)
-    starts = tuple(part.start for part in selection.parts)
-    pitches = [math.prod(shape[axis + 1 :]) * item_bits // 8 for axis in range(len(shape))]
-    terms = [f"{start} * {pitch}" for start, pitch in zip(starts, pitches, strict=True) if start != 0]
-    row_bytes = sides[-1] * item_bits // 8
-    rows = math.prod(sides[:-1])
-    row_pitch = next((p for p, side in zip(pitches[-2::-1], sides[-2::-1], strict=True) if side > 1), row_bytes)
-    buffer = selection.storage.allocation.number
-    box = f"Box({buffer}, {' + '.join(terms) or 0}, {rows}, {row_bytes}, {row_pitch})"
-    return BoxText(selection.text, box, starts, sides, rows * row_bytes)
-
-
-def is_inside(box: BoxText, shape: tuple[int, ...]) -> str:
-    """Returns the condition under which a box lies inside an array, "True" if that is known."""
-    conditions = []
-    for start, side, size in zip(box.starts, box.sides, shape, strict=True):
-        if isinstance(start, int):
-            if not 0 <= start <= size - side:
-                return "False"
-        else:
-            conditions.append(f"0 <= {start} <= {size - side}")
-    return " and ".join(conditions) or "True"
-
-
-def filled_box(array: np.ndarray, starts: tuple[int, ...], sides: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
-    """Returns a box that crosses the border of `array`, with zeros outside, as TMA reads it, reshaped to `shape`."""
-    result = np.zeros(sides, array.dtype)
-    inside, target = _overlap(array.shape, starts, sides)
-    result[target] = array[inside]
-    return result.reshape(shape)
-
-
-def store_box(array: np.ndarray, starts: tuple[int, ...], sides: tuple[int, ...], values: np.ndarray) -> None:
-    """Writes the part of a box that lies inside `array`, as TMA does."""
-    inside, source = _overlap(array.shape, starts, sides)
-    array[inside] = values.reshape(sides)[source]
-
-
-def _overlap(
-    shape: tuple[int, ...], starts: tuple[int, ...], sides: tuple[int, ...]
-) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    inside, local = [], []
-    for size, start, side in zip(shape, starts, sides, strict=True):
-        low, high = max(start, 0), min(start + side, size)
-        high = max(high, low)
-        inside.append(slice(low, high))
-        local.append(slice(low - start, high - start))
-    return tuple(inside), tuple(local)
+def write(context: Context, selection: Selection, value: str) -> None:
+    """Emits the assignment of carried values to a selection."""
+    target = selection.text
+    if not selection.is_in_order:
+        target = context.emitter.assign(target, "w")
+    if context.is_byte_exact(selection.storage.allocation):
+        value = f"from_carrier(asarray({value}), {context.emitter.constant(selection.dtype)})"
+    context.emitter.line(f"{target}{'' if target.endswith(']') else '[...]'} = {value}")

@@ -1,7 +1,7 @@
 """Scalar integer and boolean arithmetic: Python numbers, folded when known.
 
-Integers wrap around as the hardware's do. Wrapping costs time, so it is left out where a literal operand is too small to
-reach it from an index. Division by zero gives 0 instead of an error: kernels compute both sides of a select.
+Integers wrap around as the hardware's do. Wrapping costs time, so it is left out where a literal operand is too small
+to reach it from an index. Division by zero gives 0 instead of an error: kernels compute both sides of a select.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax
+import jax.numpy as jnp
 import numpy as np
 
 from mgpu.sim.compile.context import Context, Known, Local
@@ -74,7 +74,7 @@ _WRAPPING = ("add", "sub", "mul", "shift_left")
 def is_integer_scalar(aval: Any) -> bool:
     """True for scalars that generated code carries as Python ints or bools."""
     return getattr(aval, "shape", None) == () and (
-        aval.dtype == np.bool_ or jax.dtypes.issubdtype(aval.dtype, np.integer)
+        aval.dtype == np.bool_ or jnp.issubdtype(aval.dtype, jnp.integer)
     )
 
 
@@ -104,7 +104,7 @@ def _compile(context: Context, equation: Any, operands: list[Any], dtype: Any) -
     if name == "select_n":
         return _select(context, operands)
     if name == "not":
-        return _unary(context, operands[0], *_NOT[dtype == np.bool_])
+        return _not(context, operands[0], dtype)
     if name == "neg":
         return _unary(context, operands[0], "-({})", lambda a: -a)
     if name == "sign":
@@ -120,7 +120,14 @@ def _compile(context: Context, equation: Any, operands: list[Any], dtype: Any) -
     return None
 
 
-_NOT = {True: ("not {}", lambda a: not a), False: ("~{}", lambda a: ~a)}
+def _not(context: Context, operand: Any, dtype: Any) -> Known | Local:
+    if dtype == np.bool_:
+        return _unary(context, operand, "not {}", lambda a: not a)
+    bits, signed = _bits(dtype)
+    if signed:
+        return _unary(context, operand, "~{}", lambda a: ~a)
+    mask = (1 << bits) - 1
+    return _unary(context, operand, f"{{}} ^ {mask}", lambda a: a ^ mask)
 
 
 def _binary(context: Context, name: str, operands: list[Any], dtype: Any) -> Known | Local:

@@ -13,21 +13,29 @@ import numpy as np
 import scipy.special
 
 from mgpu.sim.compile.context import Context, Local
-from mgpu.sim.compile.costs import work_of
+from mgpu.sim.compile.costs import latency_of, work_of
 from mgpu.sim.compile.scalars import is_integer_scalar
 from mgpu.sim.values import carrier_dtype, convert, from_carrier, is_narrow_float, rounding, to_carrier
 
 
 def _integer_divide(a: Any, b: Any) -> Any:
     a, b = np.broadcast_arrays(a, b)
-    safe = np.where(b == 0, 1, b)
-    quotient = np.abs(a) // np.abs(safe)
-    return np.where(b == 0, 0, np.where((a < 0) == (b < 0), quotient, -quotient)).astype(a.dtype)
+    safe = np.where(b == 0, np.ones_like(b), b)
+    quotient = np.floor_divide(a, safe)
+    # Floor and truncation differ by one where signs differ and something remains.
+    quotient += ((quotient * safe != a) & ((a < 0) != (safe < 0))).astype(a.dtype)
+    return np.where(b == 0, np.zeros_like(a), quotient)
 
 
 def _integer_remainder(a: Any, b: Any) -> Any:
     a, b = np.broadcast_arrays(a, b)
     return np.where(b == 0, 0, np.fmod(a, np.where(b == 0, 1, b))).astype(a.dtype)
+
+
+def _population_count(x: Any) -> Any:
+    x = np.asarray(x)
+    # NumPy counts the bits of the absolute value.
+    return np.bitwise_count(x.view(f"u{x.dtype.itemsize}")).astype(x.dtype)
 
 
 def _round_away(x: np.ndarray) -> np.ndarray:
@@ -84,7 +92,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "select_n": _select,
     "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
     "nextafter": np.nextafter,
-    "population_count": np.bitwise_count,
+    "population_count": _population_count,
     "copy": lambda x: x,
     "copy_p": lambda x: x,
     "stop_gradient": lambda x: x,
@@ -116,7 +124,10 @@ def compile_tile(context: Context, equation: Any) -> bool:
     text = expression
     if is_integer_scalar(out.aval):
         text = f"({text}).item()"
-    context.values[out] = Local(context.emitter.assign(text))
+    local = context.emitter.assign(text)
+    operands = [value for value in map(context.read, equation.invars) if isinstance(value, Local)]
+    context.emitter.depend([value.name for value in operands], local, latency_of(name, context.device))
+    context.values[out] = Local(local, is_fragment=any(value.is_fragment for value in operands))
     return True
 
 
@@ -239,7 +250,8 @@ def _round(context: Context, equation: Any, operands: list[str]) -> str:
 def _shift_right_logical(context: Context, equation: Any, operands: list[str]) -> str:
     dtype = np.dtype(equation.outvars[0].aval.dtype)
     unsigned = np.dtype(f"u{dtype.itemsize}").name
-    return f"right_shift(asarray({operands[0]}).view({unsigned!r}), {operands[1]}).view({dtype.name!r})"
+    count = f"asarray({operands[1]}).astype({unsigned!r})"
+    return f"right_shift(asarray({operands[0]}, {dtype.name!r}).view({unsigned!r}), {count}).view({dtype.name!r})"
 
 
 def _argument(context: Context, equation: Any, operands: list[str]) -> str:
@@ -273,5 +285,3 @@ NAMESPACE = {
     name: getattr(np, name)
     for name in ("asarray", "broadcast_to", "concatenate", "power", "right_shift", "argmax", "argmin")
 }
-
-

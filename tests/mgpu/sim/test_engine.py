@@ -47,7 +47,8 @@ def test_a_parked_process_continues_when_woken():
     engine.call_at(10, lambda: engine.wake(process, 17))
     engine.run()
     assert log == [("parks", 0), ("goes on", 17), ("exits", 17)]
-    assert process.done and process.waiting_on is None
+    assert process.done
+    assert process.waiting_on is None
 
 
 def test_equal_times_keep_the_order_of_scheduling_without_a_seed():

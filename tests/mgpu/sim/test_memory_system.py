@@ -53,7 +53,7 @@ def test_neighbours_share_a_fetch_that_is_on_its_way():
 
 
 def test_shared_lines_leave_l2_at_the_higher_rate():
-    memory, buffer = make_memory()
+    memory, buffer = make_memory(64 * 8192)
     memory.warm(buffer)
     times = [memory.read(0, sm, tile(buffer, 0, 0)) for sm in range(4)]
     # 4.096 cycles for the first reader, 2.048 for each that follows.
@@ -147,7 +147,7 @@ def test_bytes_in_flight_delay_a_later_box():
 
 
 def test_tma_and_plain_loads_have_their_own_latencies():
-    memory, buffer = make_memory()
+    memory, buffer = make_memory(64 * 8192)
     memory.warm(buffer)
     plain = memory.read(0, 0, tile(buffer, 0, 0))
     by_tma = memory.read(5000, 0, tile(buffer, 0, 0), by_tma=True) - 5000

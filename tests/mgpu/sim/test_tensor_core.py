@@ -7,9 +7,15 @@ from hypothesis import strategies as st
 from mgpu.devices import load_device
 from mgpu.errors import Unsupported
 from mgpu.sim.engine import Engine
-from mgpu.sim.tensor_core import TensorCore
+from mgpu.sim.tensor_core import MmaTimes, TensorCore
 
 H100 = load_device("h100")
+
+
+def issue_many(core: TensorCore, count: int, n: int, k: int = 16, now: int = 0) -> MmaTimes:
+    """Issues `count` operations m64nNkK at once and returns the times of the last."""
+    times = [core.issue(now, 64, n, k, 16) for _ in range(count)]
+    return times[-1]
 
 
 @pytest.mark.parametrize(
@@ -18,10 +24,7 @@ H100 = load_device("h100")
 )
 def test_issue_interval_by_width(n: int, measured: float):
     """flash-vla H100 notes, unit-mma: m64nNk16, at least 4 in flight."""
-    core = TensorCore(H100)
-    for _ in range(1000):
-        times = core.issue(0, 64, n, 16, 16)
-    assert times.free_at / 1000 == pytest.approx(measured, abs=0.65)
+    assert issue_many(TensorCore(H100), 1000, n).free_at / 1000 == pytest.approx(measured, abs=0.65)
 
 
 @pytest.mark.parametrize(("n", "measured"), [(64, 76.3), (128, 115.1), (256, 194.9)])
@@ -35,16 +38,14 @@ def test_latency_of_a_lone_instruction(n: int, measured: float):
     [(1, 0, 79.0), (1, 1, 42.0), (1, 3, 33.7), (2, 0, 55.6), (2, 1, 33.1), (4, 0, 44.6), (8, 0, 38.2)],
 )
 def test_groups_in_flight(per_group: int, pending: int, measured: float):
-    """GH200 EXP-07, N = 64: cycles per instruction with `per_group` instructions per group, waiting down to `pending`."""
+    """GH200 EXP-07, N = 64: cycles per instruction in groups of `per_group`, waiting down to `pending` groups."""
     engine, core, num_groups = Engine(), TensorCore(H100), 200
 
     def warpgroup():
         ends = []
         for _ in range(num_groups):
             yield H100.wgmma_issue_cycles
-            for _ in range(per_group):
-                times = core.issue(engine.now, 64, 64, 16, 16)
-            ends.append(times.end)
+            ends.append(issue_many(core, per_group, 64, now=engine.now).end)
             if len(ends) > pending:
                 yield max(0, ends[-1 - pending] - engine.now)
 
@@ -55,28 +56,29 @@ def test_groups_in_flight(per_group: int, pending: int, measured: float):
 
 def test_two_warpgroups_share_the_pipe():
     """GH200 EXP-07: each of two warpgroups sees twice the interval."""
-    alone, shared = TensorCore(H100), TensorCore(H100)
-    for _ in range(100):
-        alone_free = alone.issue(0, 64, 256, 16, 16).free_at
-        for _warpgroup in range(2):
-            shared_free = shared.issue(0, 64, 256, 16, 16).free_at
-    assert shared_free == pytest.approx(2 * alone_free, abs=1)
+    engine, core, ends = Engine(), TensorCore(H100), []
+
+    def warpgroup():
+        for _ in range(100):
+            yield core.issue(engine.now, 64, 256, 64, 16).free_at - engine.now
+        ends.append(engine.now)
+
+    engine.start(warpgroup(), "WG0")
+    engine.start(warpgroup(), "WG1")
+    engine.run()
+    alone = issue_many(TensorCore(H100), 100, 256, k=64).free_at
+    assert max(ends) == pytest.approx(2 * alone, rel=0.01)
+    assert min(ends) == pytest.approx(2 * alone, rel=0.02)
 
 
 def test_a_k_tile_of_the_cutlass_main_loop():
     """GH200 R09: a 128x256x64 tile, two warpgroups of m64n256k64, takes 1024 cycles."""
-    core = TensorCore(H100)
-    for _ in range(100):
-        for _warpgroup in range(2):
-            free_at = core.issue(0, 64, 256, 64, 16).free_at
-    assert free_at / 100 == pytest.approx(1024, rel=0.01)
+    assert issue_many(TensorCore(H100), 200, 256, k=64).free_at / 100 == pytest.approx(1024, rel=0.01)
 
 
 def test_one_operation_is_its_instructions():
-    whole, parts = TensorCore(H100), TensorCore(H100)
-    times = whole.issue(10, 128, 128, 64, 16)
-    for _ in range(2 * 4):
-        last = parts.issue(10, 64, 128, 16, 16)
+    times = TensorCore(H100).issue(10, 128, 128, 64, 16)
+    last = issue_many(TensorCore(H100), 2 * 4, 128, now=10)
     assert (times.begin, times.end, times.free_at) == (10, last.end, last.free_at)
     # 8 instructions at 64.7 cycles; the last one's result 36 + 0.62 * 128 cycles after its start.
     assert times.free_at == 10 + 518

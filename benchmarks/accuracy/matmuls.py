@@ -1,0 +1,222 @@
+"""Matmul kernels of the published ladders, from one CTA that waits for every step to a persistent warp-specialised one.
+
+A is (m, k) and B is (k, n). Each step of a ladder is one `Matmul`: which tile, how many stages and consumers, when a
+slot is given back, in which order the tiles are computed, and how the result leaves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+
+import mgpu as plgpu
+from benchmarks.accuracy.pipelines import swizzled
+
+STRIP_N = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Matmul:
+    """One matmul kernel.
+
+    Attributes:
+      tile_m, tile_n, tile_k: tile of a CTA, and depth of a step.
+      stages: slots of the ring.
+      consumers: consumer warpgroups; 0 for a single warpgroup that loads, multiplies and stores.
+      release_early: give slot k - 1 back when the wgmmas of step k are in the queue, instead of waiting for them all.
+      num_ctas: CTAs of a persistent grid, each of which computes several tiles; None for one CTA for each tile.
+      group_m, group_n: tiles are computed in groups of so many rows and columns of tiles; 0 for row after row.
+      tma_store: store through SMEM by TMA; otherwise each lane writes its own elements to GMEM.
+      lane_arrivals: all lanes of all consumers arrive on `full` before they wait for it, as with `cuda::barrier`, so that
+        the consumers run in step. The language has one arrival for a warpgroup; the other 127 are a busy loop of 128
+        cycles: arrivals on one word of SMEM are served one after another (218 cycles for a round of 128 lanes, GH200
+        EXP-11, against 59 to 82 for one).
+    """
+
+    tile_m: int
+    tile_n: int
+    tile_k: int = 64
+    stages: int = 1
+    consumers: int = 0
+    release_early: bool = False
+    num_ctas: int | None = None
+    group_m: int = 0
+    group_n: int = 0
+    tma_store: bool = False
+    lane_arrivals: bool = False
+
+
+def make_matmul(shape: Matmul, m: int, n: int, k: int, dtype: Any = jnp.bfloat16, out_dtype: Any = None) -> Any:
+    """Returns the kernel for an (m, k) by (k, n) product."""
+    tiles = (m // shape.tile_m) * (n // shape.tile_n)
+    workers = max(shape.consumers, 1)
+    scratch = {
+        "a_smem": swizzled(shape.stages, shape.tile_m, shape.tile_k, dtype=dtype),
+        "b_smem": swizzled(shape.stages, shape.tile_k, shape.tile_n, dtype=dtype),
+        "full": plgpu.Barrier(num_arrivals=2 + workers * shape.lane_arrivals, num_barriers=shape.stages),
+        "empty": plgpu.Barrier(num_arrivals=workers, num_barriers=shape.stages),
+    }
+    out_dtype = dtype if out_dtype is None else out_dtype
+    if shape.tma_store:
+        scratch["out_smem"] = swizzled(workers, 2, shape.tile_m // workers, STRIP_N, dtype=out_dtype)
+    return plgpu.kernel(
+        partial(_body, shape=shape, k=k, n=n, num_tiles=tiles),
+        out_type=jax.ShapeDtypeStruct((m, n), out_dtype),
+        scratch_types=scratch,
+        grid=(shape.num_ctas or tiles,),
+        grid_names=("cta",),
+        num_threads=shape.consumers + 1,
+        thread_name="wg",
+        name=f"matmul_{shape.tile_m}x{shape.tile_n}x{shape.tile_k}",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Refs:
+    a_gmem: Any
+    b_gmem: Any
+    out_gmem: Any
+    a_smem: Any
+    b_smem: Any
+    full: Any
+    empty: Any
+    out_smem: Any = None
+
+
+def _body(
+    a_gmem: Any, b_gmem: Any, out_gmem: Any, *, shape: Matmul, k: int, n: int, num_tiles: int, **scratch: Any
+) -> None:
+    refs = _Refs(a_gmem, b_gmem, out_gmem, **scratch)
+    steps = k // shape.tile_k
+    if not shape.consumers:
+        _load_and_multiply(refs, shape, n, steps)
+        return
+    warpgroup, cta = lax.axis_index("wg"), lax.axis_index("cta")
+    turns = -(-num_tiles // shape.num_ctas) if shape.num_ctas else 1
+
+    def each_tile(run: Any) -> None:
+        def turn(index: Any, _: None) -> None:
+            tile = index * (shape.num_ctas or 1) + cta
+            row, column = _position(tile, shape, n)
+            if num_tiles % (shape.num_ctas or 1) or not shape.num_ctas:
+                pl.when(tile < num_tiles)(lambda: run(index * steps, row, column))
+            else:
+                run(index * steps, row, column)
+
+        if turns == 1:
+            turn(0, None)
+        else:
+            lax.fori_loop(0, turns, turn, None)
+
+    @pl.when(warpgroup == shape.consumers)
+    def _produce() -> None:
+        plgpu.set_max_registers(40, action="decrease")
+        each_tile(partial(_load_tile, refs, shape, steps))
+
+    @pl.when(warpgroup < shape.consumers)
+    def _consume() -> None:
+        plgpu.set_max_registers(232, action="increase")
+        each_tile(partial(_multiply_tile, refs, shape, steps, warpgroup))
+
+
+def _position(tile: Any, shape: Matmul, n: int) -> tuple[Any, Any]:
+    """Returns first row and first column of a tile number."""
+    columns = n // shape.tile_n
+    if not shape.group_m:
+        return lax.div(tile, columns) * shape.tile_m, lax.rem(tile, columns) * shape.tile_n
+    per_group = shape.group_m * shape.group_n
+    group, inside = lax.div(tile, per_group), lax.rem(tile, per_group)
+    group_columns = columns // shape.group_n
+    row = lax.div(group, group_columns) * shape.group_m + lax.div(inside, shape.group_n)
+    column = lax.rem(group, group_columns) * shape.group_n + lax.rem(inside, shape.group_n)
+    return row * shape.tile_m, column * shape.tile_n
+
+
+def _load_and_multiply(refs: _Refs, shape: Matmul, n: int, steps: int) -> None:
+    """One warpgroup does everything, one step after the other."""
+    row, column = _position(lax.axis_index("cta"), shape, n)
+
+    def accumulate(acc: Any) -> jax.Array:
+        def step(index: Any, _: None) -> None:
+            depth = pl.ds(index * shape.tile_k, shape.tile_k)
+            a_tile, b_tile = refs.a_gmem.at[pl.ds(row, shape.tile_m), depth], refs.b_gmem.at[depth, pl.ds(column, shape.tile_n)]
+            plgpu.copy_gmem_to_smem(a_tile, refs.a_smem.at[0], refs.full.at[0])
+            plgpu.copy_gmem_to_smem(b_tile, refs.b_smem.at[0], refs.full.at[0])
+            _arrive_lane_by_lane(refs.full.at[0], shape)
+            plgpu.barrier_wait(refs.full.at[0])
+            plgpu.wgmma(acc, refs.a_smem.at[0], refs.b_smem.at[0])
+            plgpu.wgmma_wait(0)
+
+        lax.fori_loop(0, steps, step, None)
+        return acc[...]
+
+    result = pl.run_scoped(accumulate, plgpu.ACC((shape.tile_m, shape.tile_n)))
+    refs.out_gmem[pl.ds(row, shape.tile_m), pl.ds(column, shape.tile_n)] = result.astype(refs.out_gmem.dtype)
+
+
+def _arrive_lane_by_lane(barrier: Any, shape: Matmul) -> None:
+    if shape.lane_arrivals:
+        # Four cycles a turn: two for the loop, two for the arithmetic.
+        lax.fori_loop(0, 128 // 4, lambda turn, x: x * 5 + turn, jnp.int32(1))
+        plgpu.barrier_arrive(barrier)
+
+
+def _load_tile(refs: _Refs, shape: Matmul, steps: int, first_step: Any, row: Any, column: Any) -> None:
+    def load(index: Any, _: None) -> None:
+        turn = first_step + index
+        slot = lax.rem(turn, shape.stages)
+        pl.when(turn >= shape.stages)(lambda: plgpu.barrier_wait(refs.empty.at[slot]))
+        depth = pl.ds(index * shape.tile_k, shape.tile_k)
+        plgpu.copy_gmem_to_smem(refs.a_gmem.at[pl.ds(row, shape.tile_m), depth], refs.a_smem.at[slot], refs.full.at[slot])
+        plgpu.copy_gmem_to_smem(refs.b_gmem.at[depth, pl.ds(column, shape.tile_n)], refs.b_smem.at[slot], refs.full.at[slot])
+
+    lax.fori_loop(0, steps, load, None)
+
+
+def _multiply_tile(
+    refs: _Refs, shape: Matmul, steps: int, warpgroup: Any, first_step: Any, row: Any, column: Any
+) -> None:
+    tile_rows = shape.tile_m // shape.consumers
+    rows = pl.ds(warpgroup * tile_rows, tile_rows)
+
+    def accumulate(acc: Any) -> jax.Array:
+        def step(index: Any, _: None) -> None:
+            turn = first_step + index
+            slot = lax.rem(turn, shape.stages)
+            _arrive_lane_by_lane(refs.full.at[slot], shape)
+            plgpu.barrier_wait(refs.full.at[slot])
+            plgpu.wgmma(acc, refs.a_smem.at[slot, rows], refs.b_smem.at[slot])
+            if shape.release_early:
+                plgpu.wgmma_wait(1)
+                previous = lax.rem(turn + shape.stages - 1, shape.stages)
+                pl.when(index > 0)(lambda: plgpu.barrier_arrive(refs.empty.at[previous]))
+            else:
+                plgpu.wgmma_wait(0)
+                plgpu.barrier_arrive(refs.empty.at[slot])
+
+        lax.fori_loop(0, steps, step, None)
+        result = acc[...]
+        if shape.release_early:
+            plgpu.barrier_arrive(refs.empty.at[lax.rem(first_step + steps - 1, shape.stages)])
+        return result
+
+    result = pl.run_scoped(accumulate, plgpu.ACC((tile_rows, shape.tile_n))).astype(refs.out_gmem.dtype)
+    first_row = row + warpgroup * tile_rows
+    if not shape.tma_store:
+        refs.out_gmem[pl.ds(first_row, tile_rows), pl.ds(column, shape.tile_n)] = result
+        return
+    for strip in range(shape.tile_n // STRIP_N):
+        buffer = refs.out_smem.at[warpgroup, strip % 2]
+        plgpu.wait_smem_to_gmem(1, wait_read_only=True)
+        buffer[...] = result[:, strip * STRIP_N : (strip + 1) * STRIP_N]
+        plgpu.commit_smem()
+        target = refs.out_gmem.at[pl.ds(first_row, tile_rows), pl.ds(column + strip * STRIP_N, STRIP_N)]
+        plgpu.copy_smem_to_gmem(buffer, target)
+    if shape.num_ctas is None:
+        plgpu.wait_smem_to_gmem(0)

@@ -1,0 +1,8 @@
+"""The dashboard: a web page over a profile directory, for engineers who would rather look than read.
+
+    from dashboard.app import create_app          # a Dash application; `mgpu dashboard DIR` serves it
+    from dashboard import figures                 # the charts alone, for a notebook: figures.categories(report)
+
+Data flows one way: `store` loads launches through the profiler, `timeline` and `figures` turn traces and reports into
+what is drawn, `views` lay pages out, `app` puts a server around them. The state of a view is its URL (`state`).
+"""

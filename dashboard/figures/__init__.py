@@ -1,0 +1,19 @@
+"""Charts: pure functions from a report or trace to a Plotly figure, for the dashboard, notebooks and static reports."""
+
+from dashboard.figures.barriers import barrier_matrix as barrier_matrix
+from dashboard.figures.categories import role_categories as role_categories
+from dashboard.figures.pipeline import pipeline_depth as pipeline_depth
+from dashboard.figures.pipeline import pipeline_gantt as pipeline_gantt
+from dashboard.figures.sms import sm_heatmap as sm_heatmap
+from dashboard.figures.sms import sm_losses as sm_losses
+from dashboard.figures.tensor_core import tensor_core_budget as tensor_core_budget
+
+__all__ = [
+    "barrier_matrix",
+    "pipeline_depth",
+    "pipeline_gantt",
+    "role_categories",
+    "sm_heatmap",
+    "sm_losses",
+    "tensor_core_budget",
+]

@@ -1,0 +1,24 @@
+"""Ids of the components that callbacks and the browser's code refer to."""
+
+from __future__ import annotations
+
+URL = "url"
+SHELL = "shell"
+PAGE = "page"
+TOP_BAR = "top-bar"
+NAVIGATION = "navigation"
+REFRESH = "refresh"
+FINGERPRINT = "fingerprint"
+TIMELINE = "timeline"
+PERFETTO = "perfetto"
+HELP = "help"
+
+
+def control(field: str) -> dict[str, str]:
+    """Returns the id of a control that sets one field of the view's state."""
+    return {"control": field}
+
+
+def graph(name: str) -> dict[str, str]:
+    """Returns the id of a chart."""
+    return {"graph": name}

@@ -1,0 +1,174 @@
+"""Tables that several pages show: losses of the tensor cores, barrier waits, releasers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+from dash import html
+from dash.development.base_component import Component
+
+from dashboard.quantities import share_text
+from dashboard.theme import color_of_cause
+from dashboard.views.base import PageContext
+from dashboard.views.components import Column, empty, link, swatch, table
+from profiler import Report
+from profiler.analysis import Cause, Detail, recommended_reading
+
+_MARGIN = 6  # an example is shown with this many times its length on both sides
+_MIN_MARGIN_CYCLES = 1500
+
+
+def loss_groups(report: Report) -> list[dict[str, Any]]:
+    """Returns bubbles and the time outside first and last use, grouped by cause, longest first.
+
+    A row has the columns of `BubbleReport.groups`, `outside` (True: before the first or after the last use) and
+    `reading` (what the cause means and what helps).
+    """
+    groups = pl.concat(
+        [
+            report.bubbles.groups.with_columns(outside=pl.lit(False)),
+            report.bubbles.edge_groups.with_columns(outside=pl.lit(True)),
+        ]
+    ).sort("total_cycles", "cause", "detail", "source", descending=[True, False, False, False])
+    return [
+        row | {"reading": recommended_reading(Cause(row["cause"]), Detail(row["detail"]))}
+        for row in groups.iter_rows(named=True)
+    ]
+
+
+def bubbles(context: PageContext, limit: int | None = None) -> Component:
+    """Returns the table of losses, with a link to the longest example of each."""
+    rows = loss_groups(context.loaded.report)[:limit]
+    if not rows:
+        return empty("No bubbles", "The tensor cores were never without work between their first and last use.")
+    units = context.units
+    largest = max(row["kernel_share"] for row in rows) or 1.0
+    columns = [
+        Column("Cause", lambda row: swatch(color_of_cause(row["cause"]), _cause(row)), lambda row: row["cause"]),
+        Column("Barrier", _place, meaning="The barrier waited for, and the one behind it if that wait was held up."),
+        Column("Source", lambda row: source_link(context, row["source"])),
+        Column("Count", lambda row: f"{row['count']:,}", lambda row: row["count"], is_number=True),
+        Column(
+            "Share",
+            lambda row: share_text(row["kernel_share"]),
+            lambda row: row["kernel_share"],
+            lambda row: row["kernel_share"] / largest,
+            is_number=True,
+            meaning="Of the launch, over all SMs that used their tensor core.",
+        ),
+        _duration("Total", "total_cycles", context),
+        _duration("p50", "p50_cycles", context),
+        _duration("p95", "p95_cycles", context),
+        Column(
+            "Gain ≤",
+            lambda row: units.number(row["gain_bound_cycles"]),
+            lambda row: row["gain_bound_cycles"],
+            is_number=True,
+            meaning=f"Upper bound ({units.name}): what the group costs the SM that has most of it.",
+        ),
+        Column("What helps", lambda row: html.Span(row["reading"].remedy, title=row["reading"].meaning)),
+        Column("", lambda row: example_link(context, row, "show")),
+    ]
+    return table(columns, rows, "Tensor-core bubbles by cause")
+
+
+def barrier_waits(context: PageContext, role: str = "") -> Component:
+    """Returns the table of waits by barrier and waiting role."""
+    report = context.loaded.report
+    rows = [row | {"had_been": _main_blame(report, row)} for row in report.barrier_waits.barriers.iter_rows(named=True)]
+    rows = [row for row in rows if role in ("", row["role"])]
+    if not rows:
+        return empty("No barrier waits", "No warpgroup waited for a barrier, or no wait was recorded.")
+    longest = max(row["blocked_cycles"] for row in rows) or 1
+    columns = [
+        Column("Barrier", lambda row: link(row["barrier"], context.links.page("barriers", barrier=row["barrier"]))),
+        Column("Waiter", lambda row: row["role"]),
+        Column("Waits", lambda row: f"{row['waits']:,}", lambda row: row["waits"], is_number=True),
+        Column(
+            "Blocked",
+            lambda row: f"{row['blocked']:,}",
+            lambda row: row["blocked"],
+            is_number=True,
+            meaning="Waits that began before their phase was complete.",
+        ),
+        Column(
+            f"Time ({context.units.name})",
+            lambda row: context.units.number(row["blocked_cycles"]),
+            lambda row: row["blocked_cycles"],
+            lambda row: row["blocked_cycles"] / longest,
+            is_number=True,
+            meaning="Blocked time over all warpgroups.",
+        ),
+        Column(
+            "Bare",
+            lambda row: context.units.number(row["uncovered_cycles"]),
+            lambda row: row["uncovered_cycles"],
+            lambda row: row["uncovered_cycles"] / longest,
+            is_number=True,
+            meaning="Blocked while the SM's tensor core had nothing in flight: the part that other work did not cover.",
+        ),
+        _duration("p50", "p50_cycles", context),
+        _duration("p95", "p95_cycles", context),
+        _duration("Max", "max_cycles", context),
+        Column("Released by", lambda row: row["released_by"].replace("tma_load", "TMA load")),
+        Column(
+            "which had been",
+            lambda row: row["had_been"],
+            meaning="What the releaser, or who issued the releasing load, did while it was waited for.",
+        ),
+        Column("", lambda row: _longest_wait(context, row)),
+    ]
+    return table(columns, rows, "Waits by barrier")
+
+
+def example_link(context: PageContext, row: Mapping[str, Any], text: str) -> Component:
+    """Returns a link to the timeline around the longest example of a group of bubbles."""
+    begin, dur = row["example_begin"], row["example_dur"]
+    return link(text, _around(context, row["example_sm"], begin, dur, f"bubble:{row['example_sm']}:{begin}"),
+                "The longest one on the timeline", "show")  # fmt: skip
+
+
+def source_link(context: PageContext, location: str) -> Component | str:
+    """Returns a link to a line on the source page."""
+    return link(location, f"{context.links.page('source')}#{location}", class_name="code") if location else "–"
+
+
+def _longest_wait(context: PageContext, row: Mapping[str, Any]) -> Component | str:
+    waits = context.loaded.report.barrier_waits.waits
+    of_row = waits.filter((pl.col("barrier") == row["barrier"]) & (pl.col("role") == row["role"]))
+    if of_row.is_empty():
+        return ""
+    longest = of_row.sort("blocked_cycles", "span", descending=[True, False]).row(0, named=True)
+    href = _around(context, longest["sm"], longest["begin"], longest["dur"], f"span:{longest['span']}")
+    return link("show", href, "The longest one on the timeline", "show")
+
+
+def _around(context: PageContext, sm: int, begin: int, dur: int, selected: str) -> str:
+    margin = max(_MARGIN * dur, _MIN_MARGIN_CYCLES)
+    end = min(begin + dur + margin, context.loaded.trace.end)
+    return context.links.page("timeline", sm=sm, t0=max(begin - margin, 0), t1=end, sel=selected)
+
+
+def _duration(title: str, column: str, context: PageContext) -> Column:
+    units = context.units
+    return Column(
+        title, lambda row: units.number(row[column]), lambda row: row[column], is_number=True, meaning=f"In {units.name}."
+    )
+
+
+def _cause(row: Mapping[str, Any]) -> str:
+    return f"{row['cause']}, {row['detail']}" if row["detail"] else row["cause"]
+
+
+def _place(row: Mapping[str, Any]) -> str:
+    root = row["root_barrier"]
+    return f"{row['barrier']} ← {root}" if root and root != row["barrier"] else row["barrier"] or "–"
+
+
+def _main_blame(report: Report, row: Mapping[str, Any]) -> str:
+    releasers = report.barrier_waits.releasers
+    same = (pl.col(name) == row[name] for name in ("barrier", "role"))
+    blame = releasers.filter(*same, pl.col("releaser") == row["released_by"]).head(1).to_dicts()
+    return f"{blame[0]['had_been']} {blame[0]['had_been_source']}".rstrip() if blame else ""

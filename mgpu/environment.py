@@ -1,0 +1,68 @@
+"""What a run is told from outside: the environment variables that `mgpu run` sets for a script, and their form.
+
+    MGPU_DEVICE=h200                       device that is simulated, unless the script chooses one
+    MGPU_SET=hbm_bandwidth=5e12,...        device numbers to replace, whatever the script chooses
+    MGPU_PROFILE_DIR=build/profile         records every kernel into this directory, instead of its own
+    MGPU_PROFILE_SPACE=1024                events per track for kernels that do not ask for recording
+
+They let one script run under many settings, for what-ifs, without a change to it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from mgpu.errors import ParamsError
+
+DEVICE = "MGPU_DEVICE"
+NUMBERS = "MGPU_SET"
+PROFILE_DIR = "MGPU_PROFILE_DIR"
+PROFILE_SPACE = "MGPU_PROFILE_SPACE"
+DEFAULT_PROFILE_SPACE = 1024
+
+
+def parse_numbers(text: str) -> dict[str, float]:
+    """Reads `name=value,name=value`; values may be written as 5e12.
+
+    Raises:
+      ParamsError: an entry has another form.
+    """
+    numbers: dict[str, float] = {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = entry.partition("=")
+        try:
+            if not equals or not name.strip():
+                raise ValueError(entry)
+            numbers[name.strip()] = float(value)
+        except ValueError:
+            raise ParamsError(
+                f"{entry!r} does not set a device number: expected NAME=VALUE, such as mbarrier_hop_cycles=0. "
+                "`mgpu devices h100` lists the names."
+            ) from None
+    return numbers
+
+
+def format_numbers(numbers: Mapping[str, float]) -> str:
+    """Writes numbers in the form that `parse_numbers` reads, exactly."""
+    return ",".join(f"{name}={value!r}" for name, value in numbers.items())
+
+
+def device_numbers() -> dict[str, float]:
+    """Returns the device numbers that the environment replaces."""
+    return parse_numbers(os.environ.get(NUMBERS, ""))
+
+
+def recording(space: int, directory: str) -> tuple[int, str]:
+    """Returns the events per track and the profile directory of a kernel that asks for `space` and `directory`.
+
+    Raises:
+      ParamsError: MGPU_PROFILE_SPACE is not a positive integer.
+    """
+    target = os.environ.get(PROFILE_DIR, "")
+    if not target:
+        return space, directory
+    text = os.environ.get(PROFILE_SPACE, "") or str(DEFAULT_PROFILE_SPACE)
+    if not text.isdigit() or not int(text):
+        raise ParamsError(f"{PROFILE_SPACE}={text!r}: expected a number of events per track, such as 1024.")
+    return space or int(text), target

@@ -1,0 +1,244 @@
+"""Adds the recorder to an unmodified kernel of JAX's Mosaic GPU module, by splicing equations into its jaxpr.
+
+A recorder equation takes no operand but a barrier's slot, and gives no result: nothing in the kernel has to be threaded
+through loops and branches. The kernel gets one more output, the words, of which its first and last equation know.
+Instrument outermost: `jax.vmap` of an instrumented kernel would trace the kernel's Python body again, without a recorder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.core import ShapedArray
+from jax.extend import core as jex_core
+
+from mgpu.params import CompilerParams, TraceScope
+from mgpu.frontend.pallas_rules.control import argument_names
+from mgpu.frontend.pallas_rules.translator import is_jaxpr, open_jaxpr
+from mgpu.frontend.program import KernelProgram, Launch
+from mgpu.frontend.regions import Path, regions_of
+from mgpu.gpu.foreign_sites import FOREIGN, is_barrier, operand_views
+from mgpu.gpu.recorder import Recorder, RecordFormat
+from mgpu.gpu.references import slot_number, slot_terms
+from mgpu.gpu.target import cta_number
+from mgpu.jax_internals import AbstractRef, source_line
+from mgpu.passes.sites import SitePlan, plan_sites
+from mgpu.sites import Edge
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class InstrumentedKernel:
+    """A kernel equation with a recorder in it.
+
+    Attributes:
+      program: the kernel, as far as a capture tells about it; its jaxpr holds JAX's own primitives.
+      plan: what is recorded.
+      record_format: how.
+      bind: launches it on the equation's operands: (results of the equation, words).
+    """
+
+    program: KernelProgram
+    plan: SitePlan
+    record_format: RecordFormat
+    bind: Callable[..., tuple[list[jax.Array], jax.Array]]
+
+
+def instrument(equation: Any, capacity: int, trace_scope: TraceScope) -> InstrumentedKernel:
+    """Adds a recorder to a kernel.
+
+    Args:
+      equation: a kernel equation (`mgpu.frontend.from_pallas.is_kernel_equation`).
+      capacity: events that each track can store. They go straight to GMEM, so the kernel needs no room for them.
+      trace_scope: a track for each warpgroup, or each warp.
+    """
+    program = _program(equation)
+    plan = plan_sites(program, FOREIGN)
+    layout = RecordFormat(capacity, program.launch.num_threads, trace_scope, in_smem=False)
+    words = jax.ShapeDtypeStruct((program.launch.num_ctas, layout.gmem_words), jnp.uint32)
+    instrumented = _Splicer(program, plan, layout).kernel(words)
+    params = dict(equation.params)
+    (original,) = params["jaxprs"]
+    params["jaxprs"] = (_like(original, instrumented),)
+    params["out_avals"] = (*params["out_avals"], ShapedArray(words.shape, words.dtype))
+
+    def bind(*operands: Any) -> tuple[list[jax.Array], jax.Array]:
+        *results, recorded = equation.primitive.bind(*operands, **params)
+        return results, recorded
+
+    return InstrumentedKernel(program, plan, layout, bind)
+
+
+def _program(equation: Any) -> KernelProgram:
+    (mesh,) = equation.params["meshes"]
+    jaxpr, _ = open_jaxpr(equation.params["jaxprs"][0])
+    return KernelProgram(
+        name=_name(mesh.kernel_name, equation.params.get("name"), jaxpr),
+        source=source_line(equation.source_info),
+        jaxpr=jaxpr,
+        launch=Launch(
+            tuple(mesh.grid),
+            tuple(mesh.grid_names),
+            tuple(mesh.cluster),
+            tuple(mesh.cluster_names),
+            mesh.num_threads or 1,
+            mesh.thread_name,
+        ),
+        in_avals=tuple(ShapedArray(atom.aval.shape, atom.aval.dtype) for atom in equation.invars),
+        out_avals=tuple(equation.params["out_avals"]),
+        operand_names=tuple(argument_names(jaxpr)),
+        num_consts=0,
+        params=CompilerParams(),  # JAX keeps its own; the recorder does not depend on them
+    )
+
+
+def _name(mesh_name: str | None, name: str | None, jaxpr: Any) -> str:
+    """Returns what the kernel is called: as its author said, or after the function that its first line is in."""
+    for given in (mesh_name, name):
+        if given and given != "anonymous":
+            return given
+    lines = (source_line(equation.source_info) for equation in _all_equations(jaxpr))
+    function = next((line.function for line in lines if line.line), "")
+    return function.replace(".<locals>", "").rsplit(".", 1)[-1] or "kernel"
+
+
+def _all_equations(jaxpr: Any) -> Iterator[Any]:
+    for equation in jaxpr.eqns:
+        yield equation
+        for region in regions_of(equation):
+            yield from _all_equations(region.jaxpr)
+
+
+class _Splicer:
+    """Makes the jaxpr of one kernel with recorder equations in it."""
+
+    def __init__(self, program: KernelProgram, plan: SitePlan, layout: RecordFormat) -> None:
+        self._program = program
+        self._plan = plan
+        self._format = layout
+        # Only `begin` and `end` look at the words.
+        self._events = Recorder(layout, None)
+
+    def kernel(self, words: jax.ShapeDtypeStruct) -> Any:
+        """Returns the whole kernel, with a ref to `words` as its last input."""
+        jaxpr = self._program.jaxpr
+        ref_aval = next(var.aval for var in jaxpr.invars if isinstance(var.aval, AbstractRef))
+        launch = self._program.launch
+
+        def record(ref: Any) -> None:
+            recorder = Recorder(self._format, ref.at[cta_number(launch)])
+            recorder.begin()
+            recorder.end()
+
+        axes = [(name, size) for name, size in launch.axis_sizes.items() if name != launch.thread_name]
+        frame, _ = open_jaxpr(
+            jax.make_jaxpr(record, axis_env=axes)(ref_aval.update(inner_aval=ShapedArray(words.shape, words.dtype)))
+        )
+        inner = self._region(jaxpr, ())
+        *begin, end = frame.eqns
+        info = inner.debug_info
+        return inner.replace(
+            invars=[*inner.invars, *frame.invars],
+            eqns=[*begin, *inner.eqns, end],
+            effects=inner.effects | frame.effects,
+            debug_info=info._replace(arg_names=(*info.arg_names, "words")) if info.arg_names is not None else info,
+        )
+
+    def _region(self, jaxpr: Any, path: Path) -> Any:
+        equations: list[Any] = []
+        open_scopes: tuple[int, ...] = ()
+        for index, equation in enumerate(jaxpr.eqns):
+            here = (*path, index)
+            wanted = self._plan.scopes.get(here, ())
+            equations += self._switch_scopes(open_scopes, wanted)
+            open_scopes = wanted
+            equations += self._recorded(self._with_regions(equation, here), here)
+        equations += self._switch_scopes(open_scopes, ())
+        effects = frozenset().union(*(_free_effects(e) for e in equations))
+        return jaxpr.replace(eqns=equations, effects=jaxpr.effects | effects)
+
+    def _with_regions(self, equation: Any, path: Path) -> Any:
+        """Returns an equation with recorder equations in the jaxprs that it holds."""
+        regions = regions_of(equation)
+        if not regions:
+            return equation
+        made = [self._region(region.jaxpr, (*path, number)) for number, region in enumerate(regions)]
+        added = frozenset().union(*(_free_effects(e) for jaxpr in made for e in jaxpr.eqns))
+        return equation.replace(params=_with_jaxprs(equation, made), effects=equation.effects | added)
+
+    def _recorded(self, equation: Any, path: Path) -> list[Any]:
+        site = self._plan.operations.get(path, -1)
+        if site < 0:
+            return [equation]
+        slot = _slot(equation)
+        if self._plan.sites[site].kind.is_instant:
+            return [*self._event(site, Edge.INSTANT, slot), equation]
+        return [*self._event(site, Edge.BEGIN, slot), equation, *self._event(site, Edge.END, slot)]
+
+    def _switch_scopes(self, current: Sequence[int], wanted: Sequence[int]) -> list[Any]:
+        common = 0
+        while common < min(len(current), len(wanted)) and current[common] == wanted[common]:
+            common += 1
+        ends = [e for site in reversed(current[common:]) for e in self._event(site, Edge.END)]
+        return ends + [e for site in wanted[common:] for e in self._event(site, Edge.BEGIN)]
+
+    def _event(self, site: int, edge: Edge, slot: Sequence[tuple[Any, int]] = ()) -> list[Any]:
+        """Returns the equations that record an event; `slot` has terms over atoms of the kernel's jaxpr."""
+        is_known = [not isinstance(atom, jex_core.Var) for atom, _ in slot]
+        atoms = [atom for (atom, _), known in zip(slot, is_known, strict=True) if not known]
+
+        def record(*values: Any) -> None:
+            given = iter(values)
+            terms = [
+                (int(getattr(atom, "val", atom)) if known else next(given), stride)
+                for (atom, stride), known in zip(slot, is_known, strict=True)
+            ]
+            self._events.event(site, edge, slot_number(terms))
+
+        traced, _ = open_jaxpr(jax.make_jaxpr(record)(*(atom.aval for atom in atoms)))
+        outer = dict(zip(traced.invars, atoms, strict=True))
+        return [e.replace(invars=[_substitute(atom, outer) for atom in e.invars]) for e in traced.eqns]
+
+
+def _substitute(atom: Any, outer: Mapping[Any, Any]) -> Any:
+    return outer.get(atom, atom) if isinstance(atom, jex_core.Var) else atom
+
+
+def _free_effects(equation: Any) -> frozenset[Any]:
+    """Effects of an equation that name no variable of its region."""
+    return frozenset(effect for effect in equation.effects if type(effect).__name__ in _NAMELESS)
+
+
+_NAMELESS = ("_WGMMAPipelineEffect", "MemoryEffect")
+
+
+def _slot(equation: Any) -> list[tuple[Any, int]]:
+    """Returns the slot of the first barrier among the operands, as terms over atoms."""
+    for ref, transforms in operand_views(equation):
+        if is_barrier(ref.aval):
+            return slot_terms(ref.aval.shape, transforms)
+    return []
+
+
+def _with_jaxprs(equation: Any, jaxprs: Sequence[Any]) -> dict[str, Any]:
+    """Returns the parameters of an equation with its jaxprs replaced, in the order in which `regions_of` gives them."""
+    params, rest = dict(equation.params), list(jaxprs)
+    names = {"cond": ("branches",), "while": ("cond_jaxpr", "body_jaxpr")}.get(equation.primitive.name)
+    if names is None:
+        names = [name for name, value in sorted(params.items()) if _holds_jaxpr(value)][:1]
+    for name in names:
+        old = params[name]
+        params[name] = tuple(_like(each, rest.pop(0)) for each in old) if isinstance(old, tuple) else _like(old, rest.pop(0))
+    return params
+
+
+def _holds_jaxpr(value: Any) -> bool:
+    return is_jaxpr(value) or (isinstance(value, tuple) and any(map(is_jaxpr, value)))
+
+
+def _like(old: Any, jaxpr: Any) -> Any:
+    """Returns an open jaxpr, closed as `old` is."""
+    return old.replace(jaxpr=jaxpr) if isinstance(old, jex_core.ClosedJaxpr) and hasattr(old, "jaxpr") else jaxpr

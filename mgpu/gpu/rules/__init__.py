@@ -1,0 +1,11 @@
+"""Rules: how each operation of the language is called in JAX's Mosaic GPU module, a file per hardware unit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mgpu.gpu.rules import barriers, copies, hopper
+from mgpu.gpu.rules.base import Call as Call
+from mgpu.gpu.rules.base import Rule as Rule
+
+RULES: Mapping[str, Rule] = {**barriers.RULES, **copies.RULES, **hopper.RULES}

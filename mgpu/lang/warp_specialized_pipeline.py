@@ -1,0 +1,301 @@
+"""`emit_pipeline_warp_specialized`: one warpgroup loads blocks ahead, the others compute on them.
+
+For each slot there are two barriers: `loaded`, which the copies complete, and `consumed`, at which every compute warpgroup
+arrives when it no longer needs the slot. The memory warpgroup runs ahead by as many steps as there are slots.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax import lax
+from jax.experimental import pallas as pl
+
+from mgpu.errors import KernelTypeError
+from mgpu.jax_internals import current_source_line, hide_from_source_lines
+from mgpu.lang.barriers import Barrier
+from mgpu.lang.pipeline_buffers import check_delays, clip_slots, output_slots, slots_type
+from mgpu.lang.pipeline_grid import Scalar, check_grid, count_steps
+from mgpu.lang.pipeline_operands import Operands, body_names, split_operands
+from mgpu.lang.pipeline_roles import ComputeRole, MemoryRole, Protocol
+from mgpu.lang.primitive import is_ref
+from mgpu.lang.scoped import run_scoped_named
+
+hide_from_source_lines(__file__)
+
+OPERATION = "emit_pipeline_warp_specialized"
+
+
+class PipelinePipeline(enum.IntEnum):
+    """Where a pipeline stands in a sequence of pipelines that share their slots."""
+
+    START = 0
+    STEADY = 1
+    STOP = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What `emit_pipeline_warp_specialized` was called with; see there."""
+
+    body: Callable[..., Any]
+    grid: tuple[Scalar, ...]
+    in_specs: Any
+    out_specs: Any
+    memory_registers: int
+    max_concurrent_steps: int
+    wg_axis: str
+    num_compute_wgs: int
+    pipeline_state: Any
+    manual_consumed_barriers: bool
+    compute_context: Callable[..., Any] | None
+    memory_thread_idx: int
+
+
+def emit_pipeline_warp_specialized(
+    body: Callable[..., Any],
+    *,
+    grid: tuple[Any, ...],
+    memory_registers: int,
+    in_specs: Any = (),
+    out_specs: Any = (),
+    max_concurrent_steps: int = 2,
+    wg_axis: str,
+    num_compute_wgs: int,
+    pipeline_state: jax.Array | PipelinePipeline | None = None,
+    manual_consumed_barriers: bool = False,
+    compute_context: Callable[..., Any] | None = None,
+    memory_thread_idx: int | None = None,
+) -> WarpSpecializedPipeline:
+    """Makes a pipeline whose loads are started by a warpgroup of their own.
+
+    All warpgroups of the CTA call it. The kernel has `num_compute_wgs + 1` warpgroups.
+
+    Args:
+      body: `body(indices, *input_refs, *output_refs, *consumed_barriers)`, run by every compute warpgroup at every step;
+        the barriers only with `manual_consumed_barriers`. With `compute_context`, the carry comes last, and the body
+        returns the next one.
+      grid: number of steps along each axis, the last one fastest; integers or scalar arrays.
+      memory_registers: registers per thread that the memory warpgroup keeps; the others share the rest.
+      in_specs: a `BlockSpec` for each input, or pytrees of them.
+      out_specs: a `BlockSpec` for each output, or pytrees of them. Blocks in SMEM need a single compute warpgroup.
+      max_concurrent_steps: slots of each operand.
+      wg_axis: name of the warpgroup axis.
+      num_compute_wgs: warpgroups that compute.
+      pipeline_state: place in a sequence of pipelines without bubbles between them: the first is START, the last is STOP,
+        all between are STEADY; a scalar array lets a loop decide. Only START begins with empty slots, only STOP waits
+        for the last ones. Needs `allocations`, and a number of steps that the slots divide.
+      manual_consumed_barriers: the body arrives on the barriers itself, each at every step, one barrier for each copied
+        input in order.
+      compute_context: `compute_context(pipeline)`, called by the compute warpgroups; `pipeline(carry)` runs the steps and
+        returns the last carry. What stands around it is prologue and epilogue.
+      memory_thread_idx: index of the memory warpgroup; the last one if not given.
+
+    Returns:
+      A function of the GMEM refs, inputs before outputs, and perhaps `allocations=`; see `WarpSpecializedPipeline`.
+
+    Raises:
+      KernelTypeError: arguments that make no sense or contradict each other; refs that do not match the specs (when called).
+    """
+    settings = Settings(
+        body=body,
+        grid=check_grid(OPERATION, grid),
+        in_specs=in_specs,
+        out_specs=out_specs,
+        memory_registers=memory_registers,
+        max_concurrent_steps=max_concurrent_steps,
+        wg_axis=wg_axis,
+        num_compute_wgs=num_compute_wgs,
+        pipeline_state=pipeline_state,
+        manual_consumed_barriers=manual_consumed_barriers,
+        compute_context=compute_context,
+        memory_thread_idx=num_compute_wgs if memory_thread_idx is None else memory_thread_idx,
+    )
+    _check_warpgroups(settings)
+    return WarpSpecializedPipeline(settings)
+
+
+class WarpSpecializedPipeline:
+    """A pipeline, to be called with its GMEM refs by all warpgroups.
+
+    Example of bubble-free use:
+      allocations = pipeline.get_allocations(a_gmem, b_gmem)
+      pl.run_scoped(lambda refs: pipeline(a_gmem, b_gmem, allocations=refs), allocations, collective_axes="wg")
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def __call__(self, *gmem_refs: Any, allocations: Any = None) -> None:
+        """Runs the pipeline.
+
+        Args:
+          *gmem_refs: inputs, then outputs.
+          allocations: refs for what `get_allocations` returns; allocated here if not given.
+        """
+        settings = self._settings
+        inputs, outputs = _operands(settings, gmem_refs)
+        names, types = _allocation_types(settings, inputs, outputs)
+        if allocations is not None:
+            flat = _flatten_allocations(types, allocations)
+            _run(settings, inputs, outputs, jax.tree.unflatten(jax.tree.structure(types), flat))
+            return
+        if settings.pipeline_state is not None:
+            raise KernelTypeError(
+                f"{current_source_line()} {OPERATION}: pipeline_state needs slots that outlive the call. Pass "
+                "allocations=, made by pl.run_scoped from get_allocations(...)."
+            )
+        flat_names, flat_types = jax.tree.leaves(names), jax.tree.leaves(types)
+
+        def scoped(*refs: Any) -> None:
+            _run(settings, inputs, outputs, jax.tree.unflatten(jax.tree.structure(types), refs))
+
+        run_scoped_named(scoped, list(zip(flat_names, flat_types, strict=True)), collective_axes=settings.wg_axis)
+
+    def get_allocations(self, *gmem_refs: Any) -> dict[str, Any]:
+        """Returns the types of the slots and barriers, for `pl.run_scoped(..., collective_axes=wg_axis)`.
+
+        Args:
+          *gmem_refs: inputs, then outputs, or anything of their shapes and dtypes in GMEM.
+        """
+        inputs, outputs = _operands(self._settings, gmem_refs)
+        return _allocation_types(self._settings, inputs, outputs)[1]
+
+
+def _operands(settings: Settings, gmem_refs: Sequence[Any]) -> tuple[Operands, Operands]:
+    inputs, outputs = split_operands(OPERATION, settings.in_specs, settings.out_specs, gmem_refs, settings.grid)
+    check_delays(OPERATION, inputs.blocks, settings.max_concurrent_steps)
+    copied = [inputs.blocks[number] for number in inputs.in_smem]
+    if len({block.delay_release for block in copied}) > 1:
+        raise KernelTypeError(
+            f"{current_source_line()} {OPERATION}: the inputs of a step are released together, but their delay_release is "
+            f"{[block.delay_release for block in copied]}. Give all of them the same, or use manual_consumed_barriers."
+        )
+    if settings.manual_consumed_barriers and any(block.delay_release for block in copied):
+        raise KernelTypeError(
+            f"{current_source_line()} {OPERATION}: with manual_consumed_barriers the body decides when a slot is released; "
+            "delay_release has no meaning. Drop it, and arrive later."
+        )
+    if outputs.in_smem and settings.num_compute_wgs > 1:
+        raise KernelTypeError(
+            f"{current_source_line()} {OPERATION}: {outputs.blocks[outputs.in_smem[0]].name} is in SMEM, but "
+            f"{settings.num_compute_wgs} compute warpgroups would have to agree on when it is complete. Give the spec "
+            "memory_space=mgpu.GMEM and store from the body, or use one compute warpgroup."
+        )
+    return inputs, outputs
+
+
+def _allocation_types(settings: Settings, inputs: Operands, outputs: Operands) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns names and types of what the pipeline allocates, as equal dictionaries."""
+    slots = clip_slots(settings.max_concurrent_steps, count_steps(settings.grid))
+    in_names, out_names = body_names(settings.body, inputs, outputs)
+    num_loads = len(inputs.in_smem)
+    consumed = Barrier(num_arrivals=settings.num_compute_wgs, num_barriers=slots)
+    num_consumed = num_loads if settings.manual_consumed_barriers else min(num_loads, 1)
+    types = {
+        "inputs": [slots_type(inputs.blocks[number], slots) for number in inputs.in_smem],
+        "outputs": [
+            slots_type(outputs.blocks[number], output_slots(outputs.motions[number], slots)) for number in outputs.in_smem
+        ],
+        "loaded": [Barrier(num_arrivals=num_loads, num_barriers=slots)] if num_loads else [],
+        "consumed": [consumed] * num_consumed,
+    }
+    consumed_names = [f"consumed_{name}" for name in in_names] if settings.manual_consumed_barriers else ["consumed"]
+    names = {
+        "inputs": in_names,
+        "outputs": out_names,
+        "loaded": ["loaded"][: len(types["loaded"])],
+        "consumed": consumed_names[:num_consumed],
+    }
+    return names, types
+
+
+def _flatten_allocations(types: Any, allocations: Any) -> list[Any]:
+    flat, tree = jax.tree.flatten(allocations, is_leaf=is_ref)
+    if tree != jax.tree.structure(types):
+        raise KernelTypeError(
+            f"{current_source_line()} {OPERATION}: allocations have the structure {tree}, expected {jax.tree.structure(types)}. "
+            "Pass the refs that pl.run_scoped makes of get_allocations(...) as they are."
+        )
+    return flat
+
+
+def _run(settings: Settings, inputs: Operands, outputs: Operands, refs: dict[str, Any]) -> None:
+    steps = count_steps(settings.grid)
+    slots = clip_slots(settings.max_concurrent_steps, steps)
+    if settings.pipeline_state is not None and isinstance(steps, int) and steps % slots:
+        raise KernelTypeError(
+            f"{current_source_line()} {OPERATION}: {steps} steps with {slots} slots would leave the next pipeline in the "
+            "middle of the ring. With pipeline_state, max_concurrent_steps must divide the number of steps."
+        )
+    protocol = Protocol(
+        grid=settings.grid,
+        steps=steps,
+        slots=slots,
+        delay=max((inputs.blocks[number].delay_release for number in inputs.in_smem), default=0),
+        starts_empty=_is_state(settings.pipeline_state, PipelinePipeline.START),
+        drains=_is_state(settings.pipeline_state, PipelinePipeline.STOP),
+        loaded=refs["loaded"][0] if refs["loaded"] else None,
+        consumed=tuple(refs["consumed"]),
+        manual=settings.manual_consumed_barriers,
+    )
+    in_buffers = inputs.input_buffers(refs["inputs"])
+    memory = MemoryRole(protocol, in_buffers, settings.memory_registers)
+    compute = ComputeRole(
+        protocol,
+        settings.body,
+        inputs,
+        in_buffers,
+        outputs,
+        outputs.output_buffers(refs["outputs"], slots),
+        _compute_registers(settings),
+        settings.compute_context,
+    )
+    is_memory = lax.axis_index(settings.wg_axis) == settings.memory_thread_idx
+    pl.when(is_memory)(memory.run)
+    pl.when(~is_memory)(compute.run)
+
+
+def _is_state(state: Any, wanted: PipelinePipeline) -> Any:
+    """Returns whether the pipeline is in a state; a pipeline on its own is both first and last."""
+    if state is None:
+        return wanted in (PipelinePipeline.START, PipelinePipeline.STOP)
+    if isinstance(state, int):
+        return int(state) == int(wanted)
+    return state == int(wanted)
+
+
+def _compute_registers(settings: Settings) -> int:
+    """Registers per thread that are left for each compute warpgroup: 64 Ki registers an SM, in multiples of 8, at most 256."""
+    per_warpgroup_thread = 64 * 1024 // 128
+    left = (per_warpgroup_thread - settings.memory_registers) // settings.num_compute_wgs
+    return min(left // 8 * 8, 256)
+
+
+def _check_warpgroups(settings: Settings) -> None:
+    where = f"{current_source_line()} {OPERATION}:"
+    count = settings.num_compute_wgs
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise KernelTypeError(f"{where} num_compute_wgs must be an integer of at least 1, got {count!r}.")
+    try:
+        warpgroups = lax.axis_size(settings.wg_axis)
+    except NameError as error:
+        raise KernelTypeError(
+            f"{where} the kernel has no axis wg_axis={settings.wg_axis!r}. Give the kernel's thread_name."
+        ) from error
+    if warpgroups != count + 1:
+        raise KernelTypeError(
+            f"{where} num_compute_wgs={count} and a memory warpgroup make {count + 1}, but the kernel has "
+            f"{warpgroups} along {settings.wg_axis!r}. Launch it with num_threads={count + 1}."
+        )
+    if not 0 <= settings.memory_thread_idx <= count:
+        raise KernelTypeError(
+            f"{where} memory_thread_idx={settings.memory_thread_idx} is no warpgroup; the kernel has 0 to {count}."
+        )
+    state = settings.pipeline_state
+    if isinstance(state, int) and int(state) not in list(PipelinePipeline):
+        raise KernelTypeError(f"{where} pipeline_state must be a PipelinePipeline or a scalar array of its values, got {state!r}.")

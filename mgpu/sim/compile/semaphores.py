@@ -1,0 +1,104 @@
+"""Semaphores: signal, wait and read, by the language's own names and by those of `jax.experimental.pallas`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+
+from mgpu.frontend.regions import Path
+from mgpu.jax_internals import NDIndexer
+from mgpu.lang.primitive import View
+from mgpu.sim.compile.context import Context, Local, Rule, Storage
+from mgpu.sim.compile.recording import operands_of, record, site_of
+from mgpu.sim.compile.refs import fail_index
+from mgpu.sites import Edge
+
+
+def _semaphore(context: Context, view: View) -> str:
+    """Returns the expression of one semaphore."""
+    storage = context.values[view.ref]
+    assert isinstance(storage, Storage)
+    sizes = tuple(view.base.shape)
+    indices: list[Any] = []
+    for transform in view.transforms:
+        if not isinstance(transform, NDIndexer) or indices:
+            raise context.unsupported(f"this view of semaphore {storage.allocation.name}", "Select one with .at[index].")
+        indices = list(transform.indices)
+    if not indices and math.prod(sizes) == 1:
+        return f"{storage.name}[0]"
+    slot = "0"
+    for index, size in zip(indices, sizes, strict=True):
+        text = context.expression(index) if not isinstance(index, int) else str(int(index))
+        fail = context.emitter.constant(fail_index)
+        context.emitter.line(f"if not 0 <= {text} < {size}: {fail}({text}, {size}, {storage.allocation.name!r})")
+        slot = f"({slot} * {size} + {text})"
+    return f"{storage.name}[{slot}]"
+
+
+def _signal_one(context: Context, view: View, increment: str) -> None:
+    semaphore = _semaphore(context, view)
+    device = context.device
+    # A release at GPU scope, then the atomic.
+    context.emitter.spend(cycles=device.fence_gpu_cycles)
+    context.emitter.flush()
+    context.emitter.line(f"{semaphore}.signal({increment})")
+
+
+def _wait_one(context: Context, path: Path, view: View, value: str, *, decrement: bool) -> None:
+    site = site_of(context, path)
+    semaphore = _semaphore(context, view)
+    record(context, site, Edge.BEGIN)
+    context.emitter.flush()
+    context.emitter.line(f"if not {semaphore}.wait(process, {value}, {decrement}): yield None")
+    # An acquiring read of the counter, which lies in L2.
+    context.emitter.spend(cycles=context.device.l2_latency_cycles)
+    record(context, site, Edge.END)
+
+
+def _signal(context: Context, equation: Any, path: Path) -> None:
+    view, increment = operands_of(equation)
+    _signal_one(context, view, context.expression(increment))
+
+
+def _wait(context: Context, equation: Any, path: Path) -> None:
+    view, value = operands_of(equation)
+    _wait_one(context, path, view, context.expression(value), decrement=equation.params["decrement"])
+
+
+def _pallas_operands(context: Context, equation: Any) -> list[Any]:
+    """Operands of JAX's own semaphore primitives: the ref, its transforms, then values."""
+    ref, transforms, *rest = jax.tree.unflatten(equation.params["args_tree"], equation.invars)
+    return [View(ref, tuple(transforms)), *rest]
+
+
+def _pallas_signal(context: Context, equation: Any, path: Path) -> None:
+    view, increment, device_id, core_index = _pallas_operands(context, equation)[:4]
+    if device_id is not None or core_index is not None:
+        raise context.unsupported(
+            "semaphore_signal on another device or core", "One GPU is simulated: leave device_id and core_index out."
+        )
+    _signal_one(context, view, context.expression(increment))
+
+
+def _pallas_wait(context: Context, equation: Any, path: Path) -> None:
+    view, value, *rest = _pallas_operands(context, equation)
+    decrement = bool(rest[0]) if rest else bool(equation.params.get("decrement", True))
+    _wait_one(context, path, view, context.expression(value), decrement=decrement)
+
+
+def _pallas_read(context: Context, equation: Any, path: Path) -> None:
+    (view,) = _pallas_operands(context, equation)
+    context.emitter.flush()
+    context.emitter.line(f"yield {context.device.l2_latency_cycles}")
+    context.values[equation.outvars[0]] = Local(context.emitter.assign(f"{_semaphore(context, view)}.count"))
+
+
+RULES: dict[str, Rule] = {
+    "mgpu_semaphore_signal": _signal,
+    "mgpu_semaphore_wait": _wait,
+    "semaphore_signal": _pallas_signal,
+    "semaphore_wait": _pallas_wait,
+    "semaphore_read": _pallas_read,
+}

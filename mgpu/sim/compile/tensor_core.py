@@ -1,0 +1,84 @@
+"""wgmma: issuing, waiting, and reading the accumulator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mgpu.frontend.regions import Path
+from mgpu.lang.primitive import View
+from mgpu.lang.transforms import bits_of
+from mgpu.sim.compile.context import Context, Local, Rule
+from mgpu.sim.compile.recording import operands_of, record, site_of
+from mgpu.sim.compile.refs import select
+from mgpu.sim.matmul import matmul_function
+from mgpu.sim.values import carrier_dtype
+from mgpu.sites import Edge
+
+
+def _wgmma(context: Context, equation: Any, path: Path) -> None:
+    emitter = context.emitter
+    acc, a, b = operands_of(equation)
+    in_registers = not isinstance(a, View)
+    acc_text = select(context, acc).text
+    exact = []  # operands whose buffers hold true bytes
+    if in_registers:
+        a_text = context.expression(a)
+    else:
+        selection = select(context, a)
+        a_text = selection.text
+        exact.append(context.is_byte_exact(selection.storage.allocation))
+    selection = select(context, b)
+    exact.append(context.is_byte_exact(selection.storage.allocation))
+    site = site_of(context, path)
+    record(context, site, Edge.BEGIN)
+    m, n = acc.shape
+    k = b.shape[0]
+    emitter.spend(cycles=context.device.wgmma_issue_cycles)
+    emitter.flush()
+    multiply = "None"
+    if context.options.numerics:
+        multiply = emitter.constant(matmul_function(b.dtype, acc.dtype, from_bytes=any(exact)))
+    shape = emitter.constant((m, n, k))
+    work = f"({multiply}, {acc_text}, {a_text}, {selection.text})"
+    emitter.line(f"wg.mma({shape}, {bits_of(b.dtype)}, {in_registers}, {work}, {site})")
+    record(context, site, Edge.END)
+
+
+def _wait_for_mma(context: Context, pending: int, site: int) -> None:
+    record(context, site, Edge.BEGIN)
+    context.emitter.flush()
+    context.emitter.line(f"owed = wg.mma_wait({pending})")
+    context.emitter.line("if owed: yield owed; owed = 0")
+    context.emitter.line(f"wg.mma_retire({pending})")
+    record(context, site, Edge.END)
+
+
+def _wgmma_wait(context: Context, equation: Any, path: Path) -> None:
+    _wait_for_mma(context, equation.params["n"], site_of(context, path))
+
+
+def _accumulator_load(context: Context, equation: Any, path: Path) -> None:
+    (acc,) = operands_of(equation)
+    wait_n = equation.params["wait_n"]
+    if wait_n is not None:
+        _wait_for_mma(context, wait_n, site_of(context, path))
+    (out,) = equation.outvars
+    context.values[out] = Local(context.emitter.assign(f"{select(context, acc).text}.copy()"), is_fragment=True)
+
+
+def _accumulator_init(context: Context, equation: Any, path: Path) -> None:
+    acc, value = operands_of(equation)
+    context.emitter.line(f"{select(context, acc).text}[...] = {context.expression(value)}")
+
+
+RULES: dict[str, Rule] = {
+    "wgmma": _wgmma,
+    "wgmma_wait": _wgmma_wait,
+    "wgmma_accumulator_load": _accumulator_load,
+    "wgmma_accumulator_init": _accumulator_init,
+}
+
+
+def zero_accumulator(aval: Any) -> str:
+    """Returns the expression of a fresh accumulator, which starts at zero."""
+    return f"zeros({tuple(aval.shape)}, {carrier_dtype(aval.dtype).name!r})"

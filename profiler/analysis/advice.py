@@ -1,0 +1,214 @@
+"""What to change first: a short ranked list in plain words, each item tied to numbers of the other reports."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import polars as pl
+
+from mgpu.devices import list_devices, load_device
+from mgpu.sites import Category
+from mgpu.units import format_bytes
+from profiler.analysis.balance import BalanceReport
+from profiler.analysis.barrier_waits import BarrierWaitReport
+from profiler.analysis.bubbles import BubbleReport
+from profiler.analysis.categories import CategoryReport
+from profiler.analysis.critical_path import QUEUEING, RECORDING, CriticalPathReport
+from profiler.analysis.event_graph import Step
+from profiler.analysis.roofline import RooflineReport
+from profiler.analysis.scenarios import Ring
+from profiler.analysis.what_if import WhatIfReport
+from profiler.trace import Trace
+
+MIN_GAIN = 0.01
+"""Parts of the launch below this are not worth an author's time, and within the error of a replay."""
+MAX_ITEMS = 6
+
+
+@dataclasses.dataclass(frozen=True)
+class Advice:
+    """One thing to try.
+
+    Attributes:
+      remedy: what to do.
+      evidence: the numbers that speak for it.
+      gain_cycles: by how much the launch would get shorter.
+      gain_share: the same as a part of the launch, 0 to 1.
+      basis: where the gain comes from: "replay" (an estimate on the event graph) or "at most" (a bound).
+    """
+
+    remedy: str
+    evidence: str
+    gain_cycles: int
+    gain_share: float
+    basis: str
+
+    @property
+    def gain_text(self) -> str:
+        """The gain in words."""
+        how = "by replay" if self.basis == "replay" else "at most"
+        return f"{self.gain_share:.0%} ({self.gain_cycles:,} cycles) {how}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Findings:
+    """The reports that advice rests on, all of one trace."""
+
+    trace: Trace
+    bubbles: BubbleReport
+    waits: BarrierWaitReport
+    categories: CategoryReport
+    critical_path: CriticalPathReport
+    what_if: WhatIfReport
+    balance: BalanceReport
+    roofline: RooflineReport
+    rings: tuple[Ring, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class AdviceReport:
+    """Things to try, largest gain first, and what the launch is limited by as it is."""
+
+    items: tuple[Advice, ...]
+    limit: str
+
+
+def give_advice(findings: Findings) -> AdviceReport:
+    """Turns findings into at most six things to try that gain at least 1% each."""
+    rules = (_stages, _spread, _queueing, _latency, _own_work, _cta_start, _stores, _mma)
+    items = [advice for rule in rules for advice in rule(findings) if advice.gain_share >= MIN_GAIN]
+    ranked = sorted(items, key=lambda item: (-item.gain_cycles, item.remedy))
+    return AdviceReport(tuple(ranked[:MAX_ITEMS]), _limit(findings))
+
+
+def _limit(findings: Findings) -> str:
+    """Says in one sentence what the critical path mostly consists of."""
+    parts = findings.critical_path.parts
+    if parts.is_empty():
+        return "nothing is known of the critical path"
+    groups = parts.group_by("kind").agg(pl.col("cycles", "share").sum(), pl.col("barrier", "source").first())
+    top = groups.sort("cycles", "kind", descending=[True, False]).row(0, named=True)
+    place = f" at {top['source']}" if top["source"] else ""
+    return f"{top['share']:.0%} of the critical path is {top['kind']}{place}"
+
+
+def _replayed(findings: Findings, scenario: str, remedy: str, evidence: str) -> Iterator[Advice]:
+    """Yields the advice whose gain is that of the scenario whose name begins so."""
+    rows = findings.what_if.scenarios.filter(pl.col("scenario").str.starts_with(scenario))
+    for row in rows.head(1).iter_rows(named=True):
+        gain = int(row["gain_cycles"])
+        basis = "at most" if row["is_bound"] else "replay"
+        yield Advice(remedy, evidence, gain, gain / max(findings.what_if.cycles, 1), basis)
+
+
+def _stages(findings: Findings) -> Iterator[Advice]:
+    for ring in findings.rings:
+        change = f"{ring.stages} to {ring.stages + 1}"
+        smem = _smem_note(findings.trace, ring)
+        barrier = ring.full or ring.empty
+        evidence = f"{_wait_share(findings, barrier)}; loads wait for a free slot on {ring.empty}"
+        yield from _replayed(
+            findings, f"one more stage ({change})", f"one more stage in the ring {barrier} ({change}{smem})", evidence
+        )
+
+
+def _smem_note(trace: Trace, ring: Ring) -> str:
+    """Says what SMEM one more slot takes and whether it fits."""
+    header = trace.header
+    if not ring.stage_bytes:
+        return ""
+    note = f", +{format_bytes(ring.stage_bytes)} SMEM"
+    if header.device not in list_devices():
+        return note
+    room = load_device(header.device).smem_per_cta_bytes - header.smem_bytes - ring.stage_bytes
+    if room < 0:
+        return f"{note}, does not fit: make tiles smaller"
+    return f"{note}, fits" if header.profile_smem_bytes <= room else f"{note}, fits without the event buffer"
+
+
+def _wait_share(findings: Findings, barrier: str) -> str:
+    """Says what part of its waiters' time a barrier takes."""
+    parts = findings.categories.parts.filter(
+        (pl.col("barrier") == barrier) & (pl.col("category") == str(Category.WAIT))
+    )
+    if parts.is_empty():
+        return f"nobody waits on {barrier}"
+    top = parts.group_by("role").agg(pl.col("cycles").sum()).sort("cycles", "role", descending=[True, False])
+    role, cycles = top.row(0)
+    tracks = findings.trace.tracks.filter(pl.col("role") == role).height
+    share = cycles / max(findings.categories.window.end * tracks, 1)
+    return f"waits on {barrier} are {share:.0%} of the {role} warpgroups' time"
+
+
+def _spread(findings: Findings) -> Iterator[Advice]:
+    balance = findings.balance
+    gain = balance.cycles - balance.even_cycles
+    if balance.unused_sms:
+        evidence = f"{balance.ctas.height} CTAs use {balance.sms.height} of {balance.device_sms} SMs"
+        remedy = "give every SM work: smaller tiles, or split K over CTAs (split-K, stream-K)"
+    else:
+        evidence = (
+            f"{balance.waves:.2f} waves; SMs idle {1 - balance.occupied_share:.0%} of the launch, the last "
+            f"{balance.tail_cycles:,} cycles are a tail"
+        )
+        remedy = "even out the last wave: tiles that divide the work, or persistent CTAs (stream-K)"
+    yield Advice(remedy, evidence, gain, gain / max(balance.cycles, 1), "at most")
+
+
+def _queueing(findings: Findings) -> Iterator[Advice]:
+    share = findings.critical_path.share(QUEUEING) + findings.critical_path.share(Step.LANDING_ORDER)
+    evidence = f"{share:.0%} of the critical path is loads that queue for TMA, L2 or HBM"
+    remedy = "move fewer bytes: larger tiles, multicast in a cluster, an L2-friendly tile order"
+    yield from _replayed(findings, "TMA loads never queue", remedy, evidence)
+
+
+def _latency(findings: Findings) -> Iterator[Advice]:
+    share = findings.critical_path.share(Step.TMA_LOAD)
+    evidence = f"{share:.0%} of the critical path is the latency of loads that nothing covers"
+    remedy = "issue loads earlier: before set-up work, and the next tile's during the epilogue (persistent CTAs)"
+    yield from _replayed(findings, "TMA loads at once", remedy, evidence)
+
+
+def _own_work(findings: Findings) -> Iterator[Advice]:
+    path = findings.critical_path
+    for role in findings.trace.tracks["role"].unique(maintain_order=True).to_list():
+        own = path.parts.filter((pl.col("role") == role) & ~pl.col("kind").is_in([*map(str, Step), RECORDING]))
+        if own.is_empty():
+            continue
+        lines = ", ".join(
+            f"{name} {cycles:,} cycles" for name, cycles in _by_line(own).head(3).select("line", "cycles").iter_rows()
+        )
+        evidence = f"{own['share'].sum():.0%} of the critical path is code of the {role} warpgroups: {lines}"
+        remedy = f"take work off the {role} warpgroups, or run it under another warpgroup's MMAs"
+        yield from _replayed(findings, f"{role} warpgroups work twice as fast", remedy, evidence)
+
+
+def _by_line(parts: pl.DataFrame) -> pl.DataFrame:
+    line = pl.when(pl.col("source") == "").then(pl.col("kind")).otherwise(pl.format("{} {}", "kind", "source"))
+    return parts.group_by(line=line).agg(pl.col("cycles").sum()).sort("cycles", "line", descending=[True, False])
+
+
+def _cta_start(findings: Findings) -> Iterator[Advice]:
+    path = findings.critical_path
+    share = sum(path.share(step) for step in (Step.CTA_START, Step.CTA_SWITCH, Step.LAUNCH))
+    evidence = f"{share:.0%} of the critical path is launching CTAs; {findings.balance.waves:.2f} waves"
+    remedy = "make CTAs persistent, or put two on an SM, so that one's start runs under the other's MMAs"
+    if findings.balance.waves > 1:
+        yield from _replayed(findings, "CTAs start at once", remedy, evidence)
+
+
+def _stores(findings: Findings) -> Iterator[Advice]:
+    path = findings.critical_path
+    share = path.share("store_wait") + path.share(Step.TMA_STORE)
+    cycles = round(share * path.end)
+    evidence = f"{share:.0%} of the critical path is stores and waits for them"
+    remedy = "double-buffer the output and wait for stores only before their buffer is reused"
+    yield Advice(remedy, evidence, cycles, share, "at most")
+
+
+def _mma(findings: Findings) -> Iterator[Advice]:
+    share = findings.critical_path.share(Step.MMA_QUEUE)
+    evidence = f"{share:.0%} of the critical path is the tensor core's own rate"
+    remedy = "the main loop is at the tensor core's rate: only wider MMAs (larger N) or a smaller dtype make it faster"
+    yield from _replayed(findings, "MMAs take 10% less time", remedy, evidence)

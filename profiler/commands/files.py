@@ -1,0 +1,116 @@
+"""Commands that read and write files: run a script, export a launch, import other tools' traces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mgpu import environment
+from mgpu.errors import ParamsError
+from profiler.commands import arguments
+from profiler.commands.arguments import AllLaunches, AsJson, LaunchName, Profile
+from profiler.report import build_report
+from profiler.report_sections import report_sections
+from profiler.resimulate import run_script
+from profiler.store import newest_launch, open_profile
+
+
+def run(
+    context: typer.Context,
+    script: Annotated[Path, typer.Argument(help="Python script that calls the kernel.", show_default=False)],
+    device: Annotated[str, typer.Option("--device", help="Device to simulate, if the script does not choose.")] = "",
+    numbers: Annotated[
+        list[str] | None, typer.Option("--set", help="Device number to replace: NAME=VALUE (repeatable).")
+    ] = None,
+    profile_dir: Annotated[
+        Path | None, typer.Option("--profile-dir", help="Record every kernel of the script into this directory.")
+    ] = None,
+    profile_space: Annotated[
+        int, typer.Option("--profile-space", min=0, help="Events per track for kernels that ask for no recording.")
+    ] = 0,
+) -> None:
+    """Run a script, optionally on another device, with device numbers replaced, or recorded. Script options go last.
+
+    With --profile-dir, the report of the newest launch follows.
+    """
+    changed = environment.parse_numbers(",".join(numbers or ()))
+    run_script(
+        script, context.args, device=device, numbers=changed, profile_dir=profile_dir, profile_space=profile_space
+    )
+    if profile_dir is not None:
+        report = build_report(newest_launch(open_profile(profile_dir)).load_trace())
+        arguments.print_sections(report_sections(report))
+
+
+def export(
+    profile: Profile,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Perfetto file; one launch only.")] = None,
+    sms: Annotated[str, typer.Option("--sms", help="SMs to export, such as 0,1,8-15. Default: as many as fit.")] = "",
+    launch: LaunchName = "",
+    every: AllLaunches = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a Perfetto trace (`trace.pftrace`) and Parquet tables beside the capture."""
+    from profiler.export.perfetto import export_perfetto
+    from profiler.store import save_tables
+
+    if output is not None and every:
+        raise ParamsError("--output names one file, and --all means all launches: choose one with --launch.")
+    written = []
+    for one in arguments.with_progress(arguments.choose_launches(profile, launch, every), "Exporting"):
+        trace = one.load_trace()
+        path = output or one.folder / "trace.pftrace"
+        counts = export_perfetto(trace, path, sms=parse_sms(sms) or None)
+        tables = save_tables(trace, one.folder)
+        written.append({"launch": one.name, "perfetto": str(path), "tables": str(tables), "counts": counts.to_text()})
+    if as_json:
+        arguments.print_json(written)
+        return
+    for row in written:
+        typer.echo(f"{row['perfetto']}: {row['counts']}\n{row['tables']}: Parquet tables")
+    typer.echo(f"Open it with `mgpu perfetto {profile}`, or at https://ui.perfetto.dev")
+
+
+def parse_sms(text: str) -> list[int]:
+    """Reads `0,1,8-15`.
+
+    Raises:
+      ParamsError: it has another form.
+    """
+    sms: list[int] = []
+    try:
+        for part in filter(None, text.split(",")):
+            first, _, last = part.partition("-")
+            sms += range(int(first), int(last or first) + 1)
+    except ValueError:
+        raise ParamsError(f"--sms got {text!r}, expected numbers and ranges such as 0,1,8-15.") from None
+    return sms
+
+
+def import_(
+    file: Annotated[Path, typer.Argument(help="JAX's *-trace.json, or the JSON of NVIDIA IKET.", show_default=False)],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Profile directory to add the launch to.")] = Path(
+        "imported"
+    ),
+    clock_ghz: Annotated[
+        float, typer.Option("--clock-ghz", min=0.0, help="SM clock of the run in GHz; JAX's files need it.")
+    ] = 0.0,
+    device: Annotated[str, typer.Option("--device", help="Device that it ran on, such as h100.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Turn a trace of another tool into a launch of this one; lists what the file does not tell."""
+    from profiler.importers import import_trace
+    from profiler.store import add_imported
+
+    trace = import_trace(file, clock_hz=clock_ghz * 1e9, device=device)
+    folder = add_imported(trace, output)
+    lost = trace.defects["message"].to_list()
+    if as_json:
+        arguments.print_json({"folder": str(folder), "spans": trace.spans.height, "lost": lost})
+        return
+    typer.echo(f"{folder}: {trace.spans.height:,} spans on {trace.tracks.height:,} tracks")
+    for message in lost:
+        typer.echo(f"! {message}")
+    typer.echo(f"Next: mgpu report {folder}")
