@@ -1,7 +1,7 @@
 """A warp-specialised Hopper matmul: one memory warpgroup feeds two compute warpgroups through a ring of SMEM slots.
 
-Each CTA computes a tile of the result. The memory warpgroup loads the operand tiles of step k into slot k mod stages and
-signals `full[slot]`; each compute warpgroup waits for it, multiplies its half of the rows with wgmma, and, once the
+Each CTA computes a tile of the result. The memory warpgroup loads the operand tiles of step k into slot k mod stages
+and signals `full[slot]`; each compute warpgroup waits for it, multiplies its half of the rows with wgmma, and, once the
 tensor core has read a slot, arrives on `empty[slot]`. The result leaves in column strips through two SMEM buffers.
 
     python examples/04_warp_specialized_matmul.py --profile-dir build/demo
@@ -90,7 +90,9 @@ def matmul_body(
             plgpu.wait_smem_to_gmem(0)
 
 
-def make_matmul(m: int, n: int, *, stages: int = 3, producer_delay_ns: int = 0, params: Any = None) -> Any:
+def make_matmul(
+    m: int, n: int, *, stages: int = 3, producer_delay_ns: int = 0, params: Any = None, interpret: Any = None
+) -> Any:
     """Returns the JAX function `matmul(a, b)` for an m x n result; a and b are bfloat16.
 
     A slot is released one step after its wgmma was issued, so the ring needs at least two stages.
@@ -117,6 +119,7 @@ def make_matmul(m: int, n: int, *, stages: int = 3, producer_delay_ns: int = 0, 
         num_threads=COMPUTE_WARPGROUPS + 1,
         thread_name="wg",
         compiler_params=params,
+        interpret=interpret,
         name="matmul",
     )
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from mgpu.launch.device_choice import set_device as set_device
     from mgpu.launch.from_pallas import from_pallas as from_pallas
     from mgpu.launch.kernel import kernel as kernel
+    from mgpu.launch.profile import profile as profile
     from mgpu.launch.pallas_call import pallas_call as pallas_call
     from mgpu.params import CompilerParams as CompilerParams
     from mgpu.params import LoweringSemantics as LoweringSemantics
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 _HOME = {
     # launching
     "kernel": "launch.kernel",
+    "profile": "launch.profile",
     "from_pallas": "launch.from_pallas",
     "pallas_call": "launch.pallas_call",
     "CompilerParams": "params",

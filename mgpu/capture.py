@@ -110,7 +110,7 @@ class CaptureHeader:
     Attributes:
       kernel: name of the kernel.
       launch: which launch of that kernel in this process, from 1.
-      provenance: "simulated" or "measured".
+      provenance: "simulated", "measured", or "imported" from the trace of another tool.
       device: name in the device table, such as "h100".
       clock_hz: SM clock of the run in Hz (an input of a simulation, measured on a GPU).
       num_sms: SMs that the device has.
@@ -125,6 +125,7 @@ class CaptureHeader:
       peaks: theoretical rates per SM and cycle, such as {"tensor_flops": 4096.0, "tma_bytes": 128.0}; may be empty.
       sites, barriers: what the numbers in the events and activity tables refer to.
       tool: version of the program that wrote the capture.
+      notes: what this capture cannot tell, in sentences, if it was made from the trace of another tool.
     """
 
     kernel: str
@@ -147,6 +148,7 @@ class CaptureHeader:
     sites: tuple[Site, ...]
     barriers: tuple[BarrierInfo, ...]
     tool: str = ""
+    notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Returns the header as a JSON object, format version included."""
@@ -171,10 +173,11 @@ class CaptureHeader:
             )
         names = {f.name for f in dataclasses.fields(cls)}
         fields = {name: value[name] for name in names if name in value}
-        missing = sorted(names - fields.keys() - {"tool"})
+        missing = sorted(names - fields.keys() - {"tool", "notes"})
         if missing:
             raise CaptureError(f"capture header lacks {', '.join(missing)}: the file is damaged or not a capture.")
-        for name in ("grid", "grid_names", "cluster"):
+        fields.setdefault("notes", ())
+        for name in ("grid", "grid_names", "cluster", "notes"):
             fields[name] = tuple(fields[name])
         fields["sites"] = tuple(Site.from_json(site) for site in fields["sites"])
         fields["barriers"] = tuple(BarrierInfo(**barrier) for barrier in fields["barriers"])
@@ -263,13 +266,6 @@ class Capture:
         except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
             raise CaptureError(f"{path}: not a capture, or truncated ({error}). Record it again.") from error
         return cls(CaptureHeader.from_json(header), **values)
-
-
-def empty_capture(header: CaptureHeader) -> Capture:
-    """Returns a capture without a track, for launches whose timeline came from elsewhere."""
-    dtypes = (TRACK_DTYPE, CTA_DTYPE, UNIT_SPAN_DTYPE, ARRIVAL_DTYPE)
-    tracks, ctas, unit_spans, arrivals = (np.zeros(0, dtype) for dtype in dtypes)
-    return Capture(header, tracks, np.zeros((0, 2), np.uint32), ctas, unit_spans, arrivals)
 
 
 _ARRAYS = ("tracks", "words", "ctas", "unit_spans", "arrivals")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+import types
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from jax._src import config as _config
@@ -16,6 +17,7 @@ from jax._src import core as _core
 from jax._src import effects as _effects
 from jax._src import source_info_util as _source_info_util
 from jax._src.pallas import core as _pallas_core
+from jax._src.state import types as _state_types
 
 # What `pl.core_map` maps over, and the element type of semaphores.
 from jax._src.pallas.core import Mesh as Mesh
@@ -35,6 +37,11 @@ from jax._src.state.types import TransposeTransform as TransposeTransform
 Effect = _effects.Effect
 
 _source_info_util.register_exclusion(__file__)
+
+
+def register_state_type(cls: type, to_ref: Callable[[Any], tuple[Any, Any]]) -> None:
+    """Lets `pl.run_state` take values of type `cls`; `to_ref` gives the aval of their ref and the initial value."""
+    _state_types._ref_type_aval_mappings[cls] = to_ref
 
 
 def allow_in_control_flow(effect_type: type) -> None:
@@ -94,21 +101,31 @@ def current_source_line() -> SourceLine:
 
 
 @contextlib.contextmanager
-def at_equation(source_info: Any) -> Iterator[None]:
-    """Gives what is traced inside the source line and the named scopes of an equation that it stands for.
+def at_equation(equation: Any) -> Iterator[None]:
+    """Gives what is traced inside the source line, named scopes and settings of an equation that it stands for.
 
     An equation that JAX's own code made has no line of the user's: it keeps that of the equation around it.
     """
+    info = equation.source_info
     state = _source_info_util._source_info_context
     outer = state.context
     state.context = outer.replace(
-        traceback=source_info.traceback if source_line(source_info).line else outer.traceback,
-        name_stack=outer.name_stack + source_info.name_stack,
+        traceback=info.traceback if source_line(info).line else outer.traceback,
+        name_stack=outer.name_stack + info.name_stack,
     )
     try:
-        yield
+        with equation.ctx.manager:
+            yield
     finally:
         state.context = outer
+
+
+def outermost_function(equation: Any) -> types.CodeType | None:
+    """Returns the code of the outermost of the user's functions in which an equation was traced; None if in none."""
+    traceback = equation.source_info.traceback
+    codes = [] if traceback is None else traceback.raw_frames()[0]
+    users = [code for code in codes if _source_info_util.is_user_filename(code.co_filename)]
+    return users[-1] if users else None
 
 
 def hide_from_source_lines(file: str) -> None:

@@ -213,7 +213,7 @@ def _first_remedy(advice: AdviceReport) -> str:
     if not advice.items:
         return ""
     first = advice.items[0]
-    return f"; try first: {first.remedy} (gains {first.gain_text})"
+    return f"; try first: {first.remedy}, gaining {first.gain_text}"
 
 
 def _qualify(verdict: str, window: Window) -> str:

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from mgpu.capture import Capture, CaptureHeader, empty_capture
+from mgpu.capture import Capture, CaptureHeader
 from mgpu.errors import CaptureError
-from mgpu.profile_dir import CAPTURE_FILE, list_launches, save_launch
+from mgpu.profile_dir import CAPTURE_FILE, list_launches
 from profiler.build import build_trace
 from profiler.trace import SCHEMAS, Trace
 
@@ -121,17 +121,6 @@ def load_trace(path: str | Path) -> Trace:
 def is_perfetto_file(path: str | Path) -> bool:
     """True for the name of an existing Perfetto trace file."""
     return Path(path).is_file() and Path(path).name.endswith((".pftrace", ".pftrace.gz", ".perfetto-trace"))
-
-
-def add_imported(trace: Trace, directory: str | Path) -> Path:
-    """Adds a Trace that has no capture (it was imported) to a profile directory, and returns its new folder.
-
-    Raises:
-      CaptureError: the directory cannot be written.
-    """
-    folder = save_launch(directory, empty_capture(trace.header))
-    save_tables(trace, folder)
-    return folder
 
 
 def _is_current(tables: Path, capture_path: Path) -> bool:

@@ -15,13 +15,14 @@ from jax.core import ShapedArray
 
 from mgpu.errors import ParamsError, Unsupported
 from mgpu.frontend.build import build_program, name_arguments
+from mgpu.frontend.pallas_names import Author, find_author, operand_names
 from mgpu.frontend.pallas_rules import RULES
 from mgpu.frontend.pallas_rules.allocations import allocation_type
 from mgpu.frontend.pallas_rules.control import argument_names
 from mgpu.frontend.pallas_rules.refs import ImportedRef
 from mgpu.frontend.pallas_rules.translator import Translator, is_jaxpr, open_jaxpr
 from mgpu.frontend.program import KernelProgram, Launch
-from mgpu.jax_internals import AbstractRef, SourceLine, source_line
+from mgpu.jax_internals import AbstractRef, source_line
 from mgpu.params import CompilerParams, LoweringSemantics, TraceScope
 
 KERNEL_PRIMITIVE = "mpmd_map"
@@ -42,12 +43,14 @@ def holds_kernel(equation: Any) -> bool:
     return any(is_kernel_equation(inner) or holds_kernel(inner) for jaxpr in jaxprs for inner in jaxpr.eqns)
 
 
-def import_program(equation: Any, replaced_params: Mapping[str, Any]) -> KernelProgram:
+def import_program(equation: Any, replaced_params: Mapping[str, Any], trees: tuple[Any, Any] | None) -> KernelProgram:
     """Translates a kernel equation.
 
     Args:
       equation: one for which `is_kernel_equation` holds.
       replaced_params: values for fields of the kernel's compiler parameters, instead of its own.
+      trees: trees of the kernel's arguments and of its results, if known: they tell which of its parameters, by name,
+        each operand is.
 
     Returns:
       The program. Its inputs are the equation's operands, its outputs the equation's results; it closes over nothing.
@@ -66,11 +69,11 @@ def import_program(equation: Any, replaced_params: Mapping[str, Any]) -> KernelP
         raise Unsupported(f"{line} kernel: input_output_aliases cannot be imported. Write to an output of its own.")
     (mesh,) = params["meshes"]
     jaxpr, consts = open_jaxpr(params["jaxprs"][0])
-    source = _body_line(jaxpr) or line
+    author = find_author(jaxpr, line)
     axis_names = _axis_names(mesh)
     translator = Translator(RULES, axis_names)
     inner, layouts, gmem_of_inner = _scratch_scope(jaxpr)
-    gmem_names = argument_names(jaxpr)
+    gmem_names = operand_names(author, trees, len(equation.invars), len(params["out_avals"]))
 
     def body(*refs: Any) -> None:
         gmem = [ImportedRef(ref) for ref in refs[: len(jaxpr.invars)]]
@@ -86,7 +89,7 @@ def import_program(equation: Any, replaced_params: Mapping[str, Any]) -> KernelP
     scratch_vars = [] if inner is None else inner.invars
     program, closed_over = build_program(
         name_arguments(body, [*gmem_names, *([] if inner is None else argument_names(inner))]),
-        name=_name(params, mesh, source),
+        name=_name(params, mesh, author),
         in_tree=jax.tree.structure(tuple(range(len(equation.invars)))),
         in_avals=[ShapedArray(atom.aval.shape, atom.aval.dtype) for atom in equation.invars],
         out_type=[jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in params["out_avals"]],
@@ -95,7 +98,7 @@ def import_program(equation: Any, replaced_params: Mapping[str, Any]) -> KernelP
         params=import_params(params["compiler_params"], replaced_params),
     )
     assert not closed_over, "every value that JAX's kernel closes over is an operand of its launch"
-    return dataclasses.replace(program, source=source)
+    return dataclasses.replace(program, source=author.source)
 
 
 def _scratch_scope(jaxpr: Any) -> tuple[Any, tuple[Any, ...], list[Any]]:
@@ -133,25 +136,9 @@ def _launch(mesh: Any, names: dict[Any, str]) -> Launch:
 _ANONYMOUS = "anonymous"
 
 
-def _name(params: Any, mesh: Any, source: SourceLine) -> str:
-    for name in (mesh.kernel_name, params.get("name")):
-        if name and name != _ANONYMOUS:
-            return name
-    # "matmul.<locals>.body" is named after its own last part.
-    return source.function.rsplit(".", 1)[-1] or "kernel"
-
-
-def _body_line(jaxpr: Any) -> SourceLine | None:
-    """Returns the first line of the author's that the kernel's jaxpr knows; JAX wraps the function itself."""
-    for equation in jaxpr.eqns:
-        line = source_line(equation.source_info)
-        if line.line:
-            return line
-        for value in equation.params.values():
-            found = _body_line(open_jaxpr(value)[0]) if is_jaxpr(value) else None
-            if found is not None:
-                return found
-    return None
+def _name(params: Any, mesh: Any, author: Author) -> str:
+    given = [name for name in (mesh.kernel_name, params.get("name")) if name and name != _ANONYMOUS]
+    return given[0] if given else author.source.function
 
 
 def import_params(params: Any, replaced: Mapping[str, Any]) -> CompilerParams:

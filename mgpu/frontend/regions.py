@@ -43,6 +43,13 @@ def regions_of(equation: Any) -> tuple[Region, ...]:
     if name == "run_scoped":
         jaxpr = _open(params["jaxpr"])
         return (Region(jaxpr, _pair(jaxpr.constvars, atoms), tuple(jaxpr.invars)),)
+    if name == "run_state":
+        return (_state_region(_open(params["jaxpr"]), atoms),)
+    if name == "core_map":
+        jaxpr = _open(params["jaxpr"])
+        return (Region(jaxpr, _pair(jaxpr.constvars, atoms), tuple(jaxpr.invars)),)
+    if name == "mpmd_map":
+        return tuple(_region(jaxpr, atoms[: len(_open(jaxpr).invars)]) for jaxpr in params["jaxprs"][:1])
     if name == "cond":
         return tuple(_region(branch, atoms[1:]) for branch in params["branches"])
     if name == "while":
@@ -68,6 +75,14 @@ def _open(jaxpr: Any) -> Any:
 def _region(jaxpr: Any, atoms: Sequence[Any]) -> Region:
     inner = _open(jaxpr)
     return Region(inner, _pair(inner.invars, atoms))
+
+
+def _state_region(jaxpr: Any, atoms: Sequence[Any]) -> Region:
+    """Refs from outside are passed on; arrays become the initial values of refs that the equation allocates."""
+    pairs = _pair(jaxpr.invars, atoms)
+    outer = tuple(pair for pair in pairs if isinstance(pair[1].aval, AbstractRef))
+    allocated = tuple(inner for inner, atom in pairs if not isinstance(atom.aval, AbstractRef))
+    return Region(jaxpr, outer, allocated)
 
 
 def _pair(inner: Sequence[Any], outer: Sequence[Any]) -> tuple[tuple[Any, Any], ...]:

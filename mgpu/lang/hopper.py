@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import ShapedArray
 
 from mgpu.errors import KernelTypeError
-from mgpu.jax_internals import AbstractRef, hide_from_source_lines
+from mgpu.jax_internals import AbstractRef, current_source_line, hide_from_source_lines, register_state_type
 from mgpu.lang.memory import SMEM, MemorySpace
 from mgpu.lang.primitive import View, bind, define_operation, describe, type_error
 
@@ -84,6 +84,17 @@ class WGMMAAccumulatorRef:
         object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "dtype", jnp.dtype(self.dtype))
 
+    @staticmethod
+    def init(array: Any) -> WGMMAAccumulatorRef:
+        """Returns the type of an accumulator that starts from `array`, for `jax.experimental.pallas.run_state`.
+
+        Args:
+          array: (m, n) float32, float16 or int32 array in registers.
+        """
+        array = jnp.asarray(array)
+        shape: Any = array.shape
+        return WGMMAAccumulatorRef(shape, array.dtype, _init=array)
+
     def get_array_aval(self) -> ShapedArray:
         """Returns the aval of the accumulator's contents."""
         return ShapedArray(self.shape, self.dtype)
@@ -94,6 +105,18 @@ class WGMMAAccumulatorRef:
 
 
 ACC = WGMMAAccumulatorRef
+
+
+def _state_of(accumulator: WGMMAAccumulatorRef) -> tuple[AccumulatorRef, Any]:
+    if accumulator._init is None:
+        raise KernelTypeError(
+            f"{current_source_line()} run_state: the accumulator has no value to start from. "
+            "Use ACC.init(array), or pl.run_scoped(f, ACC(shape))."
+        )
+    return accumulator.get_ref_aval(), accumulator._init
+
+
+register_state_type(WGMMAAccumulatorRef, _state_of)
 
 
 def is_accumulator(value: Any) -> bool:
@@ -130,6 +153,10 @@ def _check_wgmma(acc: Any, a: Any, b: Any) -> list[ShapedArray]:
             operation,
             f"acc {list(acc.shape)} += a {list(a.shape)} @ b {list(b.shape)} does not fit: "
             "need acc (m, n), a (m, k), b (k, n).",
+        )
+    if acc.shape[0] % 64 or acc.shape[1] % 8 or acc.shape[1] > 256:
+        raise type_error(
+            operation, f"acc is {list(acc.shape)}: m must be a multiple of 64, n a multiple of 8 up to 256. Resize the slice."
         )
     _check_wgmma_types(acc, a, b)
     return []

@@ -129,6 +129,7 @@ class _Importer:
         self._choice = choice
         self._options = options
         self._params = params
+        self._trees: tuple[Any, Any] | None = None
 
     def import_jaxpr(self, closed: Any) -> Any:
         """Returns a jaxpr with its kernels imported, closed."""
@@ -152,6 +153,8 @@ class _Importer:
             return self._launch(equation, operands)
         params = dict(equation.params)
         if holds_kernel(equation):
+            if "in_tree" in params and "out_tree" in params:  # JAX's wrapper around each kernel
+                self._trees = params["in_tree"], params["out_tree"]
             if equation.primitive.name not in _REBOUND:
                 jaxpr, consts = open_jaxpr(next(value for _, value in sorted(params.items()) if is_jaxpr(value)))
                 return self._evaluate(jaxpr, consts, *operands)
@@ -160,7 +163,7 @@ class _Importer:
         return results if equation.primitive.multiple_results else [results]
 
     def _launch(self, equation: Any, operands: list[Any]) -> list[Any]:
-        program = import_program(equation, self._params)
+        program = import_program(equation, self._params, self._trees)
         kernel = SimulatedKernel(prepare(program, self._choice.device, self._choice.num_sms, self._options))
         return launch(kernel, operands)
 

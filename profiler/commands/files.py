@@ -9,6 +9,7 @@ import typer
 
 from mgpu import environment
 from mgpu.errors import ParamsError
+from mgpu.profile_dir import save_launch
 from profiler.commands import arguments
 from profiler.commands.arguments import AllLaunches, AsJson, LaunchName, Profile
 from profiler.report import build_report
@@ -98,19 +99,22 @@ def import_(
         float, typer.Option("--clock-ghz", min=0.0, help="SM clock of the run in GHz; JAX's files need it.")
     ] = 0.0,
     device: Annotated[str, typer.Option("--device", help="Device that it ran on, such as h100.")] = "",
+    tracks_per_cta: Annotated[
+        int, typer.Option("--tracks-per-cta", min=0, help="Recorded warps or warpgroups of a CTA, for JAX's files.")
+    ] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Turn a trace of another tool into a launch of this one; lists what the file does not tell."""
-    from profiler.importers import import_trace
-    from profiler.store import add_imported
+    from profiler.importers import import_file
 
-    trace = import_trace(file, clock_hz=clock_ghz * 1e9, device=device)
-    folder = add_imported(trace, output)
-    lost = trace.defects["message"].to_list()
+    capture = import_file(file, clock_hz=clock_ghz * 1e9, device=device, tracks_per_cta=tracks_per_cta)
+    folder = save_launch(output, capture)
+    events = int(capture.stored_counts.sum())
     if as_json:
-        arguments.print_json({"folder": str(folder), "spans": trace.spans.height, "lost": lost})
+        lost = list(capture.header.notes)
+        arguments.print_json({"folder": str(folder), "tracks": len(capture.tracks), "events": events, "lost": lost})
         return
-    typer.echo(f"{folder}: {trace.spans.height:,} spans on {trace.tracks.height:,} tracks")
-    for message in lost:
-        typer.echo(f"! {message}")
+    typer.echo(f"{folder}: {events:,} events on {len(capture.tracks):,} tracks")
+    for note in capture.header.notes:
+        typer.echo(f"! {note}")
     typer.echo(f"Next: mgpu report {folder}")

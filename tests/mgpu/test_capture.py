@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.captures import ring_capture
 
 from mgpu.capture import MAX_PAYLOAD, MAX_SITES, Capture, CaptureHeader, pack_tag, unpack_tags
 from mgpu.errors import CaptureError
 from mgpu.sites import Edge
+from support.captures import ring_capture
 
 _ARRAYS = ("tracks", "words", "ctas", "unit_spans", "arrivals")
 

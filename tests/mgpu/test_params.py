@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -37,6 +38,6 @@ def test_fields_and_defaults_are_those_of_jax() -> None:
         ({"approx_math": 1}, "approx_math must be True or False"),
     ],
 )
-def test_bad_fields_say_what_to_do(fields: dict[str, object], message: str) -> None:
+def test_bad_fields_say_what_to_do(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ParamsError, match=message):
         mgpu.CompilerParams(**fields)

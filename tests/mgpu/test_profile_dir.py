@@ -7,11 +7,11 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from support.captures import ring_capture
 
 from mgpu.capture import Capture
 from mgpu.errors import CaptureError
 from mgpu.profile_dir import CAPTURE_FILE, check_writable, list_launches, save_launch
+from support.captures import ring_capture
 
 
 def test_launches_are_numbered(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def test_listing_a_missing_directory_says_how_to_make_one(tmp_path: Path) -> None:
-    with pytest.raises(CaptureError, match="no such profile directory. Run a kernel"):
+    with pytest.raises(CaptureError, match=r"no such profile directory\. Run a kernel"):
         list_launches(tmp_path / "missing")
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.examples import load_example
 
 import mgpu
 import profiler
 from profiler import Report
+from support.examples import load_example
 
 M, N, K = 256, 512, 2048
 
@@ -20,8 +20,9 @@ M, N, K = 256, 512, 2048
 def report(directory: Path, **options: Any) -> Report:
     """Runs the matmul without recording cost and returns its report."""
     params = mgpu.CompilerParams(profile_space=1024, profile_dir=str(directory))
-    matmul = load_example("04_warp_specialized_matmul").make_matmul(M, N, params=params, **options)
-    matmul._options = mgpu.InterpretGPUParams(numerics=False, record_cycles=0)
+    interpret = mgpu.InterpretGPUParams(numerics=False, record_cycles=0)
+    example = load_example("04_warp_specialized_matmul")
+    matmul = example.make_matmul(M, N, params=params, interpret=interpret, **options)
     matmul(np.zeros((M, K), jnp.bfloat16), np.zeros((K, N), jnp.bfloat16))
     return profiler.build_report(profiler.open(directory)[0].load_trace())
 

@@ -55,7 +55,7 @@ class Translator:
             return atom.val if isinstance(atom, jex_core.Literal) else values[atom]
 
         for equation in jaxpr.eqns:
-            with at_equation(equation.source_info):
+            with at_equation(equation):
                 results = self._perform(equation, [read(atom) for atom in equation.invars])
             values.update(zip(equation.outvars, results, strict=True))
         return [read(atom) for atom in jaxpr.outvars]

@@ -19,6 +19,7 @@ from mgpu.sim.compile.recording import operands_of
 from mgpu.sim.compile.refs import Selection, read_text, select, write
 from mgpu.sim.compile.scalars import is_integer_scalar
 from mgpu.sim.compile.synchronisation import barrier_of
+from mgpu.sim.compile.tensor_core import wait_for_mma
 from mgpu.sim.reductions import combine_function
 from mgpu.sim.values import rounding
 from mgpu.sim.warp_schedulers import Work
@@ -87,9 +88,9 @@ def _select(context: Context, view: View, what: str) -> Selection:
     if isinstance(space, BarrierSpace):
         raise context.unsupported(f"{what} a barrier", "Use barrier_arrive and barrier_wait.")
     if isinstance(space, AccumulatorSpace):
-        raise context.unsupported(
-            f"{what} a slice of an accumulator ref", "Read it whole, acc[...], and slice the array."
-        )
+        if what == "writing":
+            raise context.unsupported("writing an accumulator", "Start from ACC.init(value); wgmma adds to it.")
+        wait_for_mma(context, 0, -1)
     return select(context, view)
 
 

@@ -19,7 +19,7 @@ from mgpu.lang.semaphores import SemaphoreSpace
 from mgpu.sim.compile.context import Context, Known, Local, Storage
 from mgpu.sim.compile.recording import record
 from mgpu.sim.compile.scalars import is_integer_scalar
-from mgpu.sim.compile.tensor_core import zero_accumulator
+from mgpu.sim.compile.tensor_core import wait_for_mma, zero_accumulator
 from mgpu.sim.cta import Scope
 from mgpu.sim.values import carrier_dtype, uninitialised
 from mgpu.sites import Edge
@@ -41,6 +41,7 @@ class Control:
             "scan": self._scan,
             "while": self._while,
             "run_scoped": self._run_scoped,
+            "run_state": self._run_state,
         }
         for name in ("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "checkpoint"):
             self.rules[name] = self._call
@@ -164,6 +165,27 @@ class Control:
         results = self.region(context, region.jaxpr, (*path, 0))
         for out, value in zip(equation.outvars, results, strict=True):
             context.values[out] = value
+
+    def _run_state(self, context: Context, equation: Any, path: Path) -> None:
+        """Arrays become registers that the region may write; the results are what they hold at its end."""
+        emitter = context.emitter
+        (region,) = regions_of(equation)
+        initial = [context.read(atom) for atom in equation.invars]
+        self._bind(context, region)
+        for index, var in enumerate(region.allocated):
+            storage = _storage(context, context.allocations[path, index])
+            context.values[var] = storage
+            value = initial[list(region.jaxpr.invars).index(var)]
+            emitter.line(f"{storage.name}[...] = {context.expression(value)}")
+        self.region(context, region.jaxpr, (*path, 0))
+        if any(isinstance(var.aval.memory_space, AccumulatorSpace) for var in region.allocated):
+            wait_for_mma(context, 0, -1)
+        for out, var in zip(equation.outvars, region.jaxpr.invars, strict=True):
+            storage = context.read(var)
+            if var in region.allocated and isinstance(storage, Storage):
+                suffix = ".item()" if is_integer_scalar(out.aval) else ".copy()"
+                storage = Local(emitter.assign(f"{storage.name}{suffix}"))
+            context.values[out] = storage
 
     def _enter_scope(self, context: Context, path: Path, allocations: list[Allocation]) -> None:
         emitter = context.emitter

@@ -44,7 +44,8 @@ def _wgmma(context: Context, equation: Any, path: Path) -> None:
     record(context, site, Edge.END)
 
 
-def _wait_for_mma(context: Context, pending: int, site: int) -> None:
+def wait_for_mma(context: Context, pending: int, site: int) -> None:
+    """Emits the wait until at most `pending` wgmmas are in flight, recorded as `site` unless that is -1."""
     record(context, site, Edge.BEGIN)
     context.emitter.flush()
     context.emitter.line(f"owed = wg.mma_wait({pending})")
@@ -54,28 +55,22 @@ def _wait_for_mma(context: Context, pending: int, site: int) -> None:
 
 
 def _wgmma_wait(context: Context, equation: Any, path: Path) -> None:
-    _wait_for_mma(context, equation.params["n"], site_of(context, path))
+    wait_for_mma(context, equation.params["n"], site_of(context, path))
 
 
 def _accumulator_load(context: Context, equation: Any, path: Path) -> None:
     (acc,) = operands_of(equation)
     wait_n = equation.params["wait_n"]
     if wait_n is not None:
-        _wait_for_mma(context, wait_n, site_of(context, path))
+        wait_for_mma(context, wait_n, site_of(context, path))
     (out,) = equation.outvars
     context.values[out] = Local(context.emitter.assign(f"{select(context, acc).text}.copy()"), is_fragment=True)
-
-
-def _accumulator_init(context: Context, equation: Any, path: Path) -> None:
-    acc, value = operands_of(equation)
-    context.emitter.line(f"{select(context, acc).text}[...] = {context.expression(value)}")
 
 
 RULES: dict[str, Rule] = {
     "wgmma": _wgmma,
     "wgmma_wait": _wgmma_wait,
     "wgmma_accumulator_load": _accumulator_load,
-    "wgmma_accumulator_init": _accumulator_init,
 }
 
 

@@ -40,7 +40,9 @@ def test_example_of_a_bubble_is_shown_and_selected(serve: Serve, tab: Page, matm
     assert state["sel"].startswith("loss:")
 
 
-def test_selected_wait_names_its_releaser_and_leads_to_the_transfer(serve: Serve, tab: Page, ring_profile: Path) -> None:
+def test_selected_wait_names_its_releaser_and_leads_to_the_transfer(
+    serve: Serve, tab: Page, ring_profile: Path
+) -> None:
     # Track 0 is WG0 of CTA 0: compute begins at 1000, its span 1 is the wait for full[0], which the load at 1500 ends.
     open_timeline(tab, serve(ring_profile), "?sel=span:1")
     details = tab.locator(".timeline-details")

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from support.kernels import make_copy, make_map
 
 import mgpu as plgpu
 from mgpu.errors import DeviceError, KernelTypeError, ParamsError
+from support.kernels import make_copy, make_map
 
 
 def numbers(*shape: int, dtype: Any = np.float32) -> np.ndarray:

@@ -10,8 +10,6 @@ import jax.numpy as jnp
 from jax import lax
 from jax.core import ShapedArray
 from jax.experimental import pallas as pl
-from support.examples import load_example
-from support.kernels import swizzled
 
 import mgpu as plgpu
 from mgpu.frontend.build import build_program
@@ -20,6 +18,8 @@ from mgpu.params import CompilerParams
 from mgpu.passes.budget import plan_budget
 from mgpu.passes.sites import plan_sites
 from mgpu.sites import SiteKind
+from support.examples import load_example
+from support.kernels import swizzled
 
 
 def program_of(body: Callable[..., None], scratch: Any, launch: Launch | None = None) -> KernelProgram:

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from support.kernels import make_map
 
 from mgpu.errors import Unsupported
+from support.kernels import make_map
 
 FLOATS: dict[str, Any] = {
     "add": lambda x, y: x + y,
@@ -110,12 +110,13 @@ def test_integers_agree_with_jax(name: str, dtype: Any) -> None:
     np.testing.assert_array_equal(ours, np.asarray(INTEGERS[name](jnp.asarray(x), jnp.asarray(y))))
 
 
-@pytest.mark.parametrize("axis", [0, 1, None])
-@pytest.mark.parametrize("name", ["sum", "max", "min", "argmax", "argmin"])
+REDUCTIONS = [(name, axis) for name in ("sum", "max", "min") for axis in (0, 1, None)]
+REDUCTIONS += [(name, axis) for name in ("argmax", "argmin") for axis in (0, 1)]
+
+
+@pytest.mark.parametrize(("name", "axis"), REDUCTIONS)
 def test_reductions_agree_with_jax(name: str, axis: int | None) -> None:
     x = np.random.default_rng(0).integers(-50, 50, (64, 32)).astype(np.float32)
-    if name.startswith("arg") and axis is None:
-        pytest.skip("a reduction to a scalar index needs an axis")
     reference = np.asarray(getattr(jnp, name)(jnp.asarray(x), axis=axis))
     shape = (1,) if axis is None else reference.shape
     kernel = make_map(lambda v: getattr(jnp, name)(v, axis=axis).reshape(shape), shape, reference.dtype)
@@ -129,6 +130,9 @@ def test_bitcast_sees_the_real_bits() -> None:
 
 
 def test_an_unknown_operation_names_the_line() -> None:
-    kernel = make_map(lambda v: jnp.linalg.cholesky(v), (64, 64), np.float32)
+    def factor(matrix: Any) -> Any:
+        return jnp.linalg.cholesky(matrix)
+
+    kernel = make_map(factor, (64, 64), np.float32)
     with pytest.raises(Unsupported, match=r"test_tiles.py:\d+ operation cholesky: not available"):
         kernel(np.eye(64, dtype=np.float32))

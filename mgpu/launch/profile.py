@@ -1,0 +1,132 @@
+"""`mgpu.profile`: runs a JAX function once and returns, beside its result, a Capture of every kernel that it launched."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core as jex_core
+
+from mgpu.capture import Capture
+from mgpu.environment import DEFAULT_PROFILE_SPACE
+from mgpu.errors import ParamsError
+from mgpu.frontend.from_pallas import import_program, is_kernel_equation
+from mgpu.frontend.pallas_rules.translator import open_jaxpr
+from mgpu.launch.device_choice import DeviceChoice, current_choice
+from mgpu.launch.gpu_presence import as_if_on_gpu
+from mgpu.launch.operation import SimulatedKernel, launch
+from mgpu.launch.rewriting import Replace, rewrite
+from mgpu.launch.target_choice import gpu_device, runs_on_gpu
+from mgpu.params import TraceScope
+from mgpu.profile_dir import CAPTURE_FILE, list_launches
+from mgpu.sim.options import InterpretGPUParams
+from mgpu.sim.simulation import PreparedKernel, prepare
+
+
+def profile(
+    function: Callable[..., Any],
+    *,
+    profile_space: int = DEFAULT_PROFILE_SPACE,
+    trace_scope: TraceScope = TraceScope.WARPGROUP,
+) -> Callable[..., tuple[Any, list[Capture]]]:
+    """Makes a function that returns `(function(*args), captures)`.
+
+    It records the kernels of JAX's own Mosaic GPU module, unmodified, and those of `mgpu.kernel`, wherever `function`
+    launches them. On a GPU they run there with the recorder inside; without one they are simulated.
+
+    Args:
+      function: a JAX function. Arguments that are no arrays are passed as they are.
+      profile_space: events that each track can store.
+      trace_scope: a track for each warpgroup, or for each warp: what warps do on their own shows in the latter only.
+
+    Returns:
+      A function of the same arguments. It runs eagerly; apply `jax.jit`, `jax.vmap` or `jax.grad` inside `function`.
+
+    Raises:
+      ParamsError: `profile_space` is not positive.
+      Unsupported: when called: a kernel inside `shard_map`, or one that cannot be simulated.
+
+    Example:
+      >>> out, captures = mgpu.profile(attention)(q, k, v)  # doctest: +SKIP
+      >>> profiler.report(profiler.build_trace(captures[0]))  # doctest: +SKIP
+    """
+    if isinstance(profile_space, bool) or not isinstance(profile_space, int) or profile_space < 1:
+        raise ParamsError(f"profile: profile_space must be a positive number of events, got {profile_space!r}.")
+
+    @functools.wraps(function)
+    def profiled(*args: Any, **kwargs: Any) -> tuple[Any, list[Capture]]:
+        flat, tree = jax.tree.flatten((args, kwargs))
+        is_array = [isinstance(leaf, (jax.Array, np.ndarray, np.generic)) for leaf in flat]
+        arrays = [leaf for leaf, dynamic in zip(flat, is_array, strict=True) if dynamic]
+
+        def call(*values: Any) -> Any:
+            rest = iter(values)
+            merged = [next(rest) if dynamic else leaf for leaf, dynamic in zip(flat, is_array, strict=True)]
+            args, kwargs = jax.tree.unflatten(tree, merged)
+            return function(*args, **kwargs)
+
+        run = _run_on_gpu if runs_on_gpu(None) else _run_simulated
+        return run(call, arrays, profile_space, trace_scope)
+
+    return profiled
+
+
+def _run_on_gpu(
+    call: Callable[..., Any], arrays: Sequence[Any], capacity: int, trace_scope: TraceScope
+) -> tuple[Any, list[Capture]]:
+    # Imported here: it brings JAX's Mosaic GPU module, which the simulator does without.
+    from mgpu.gpu.recording import KernelRecorder
+
+    recorder = KernelRecorder(gpu_device(), capacity, trace_scope)
+    closed, shapes = jax.make_jaxpr(call, return_shape=True)(*arrays)
+    results = jax.jit(_function(rewrite(closed, recorder.replace)))(*arrays)
+    jax.block_until_ready(results)
+    jax.effects_barrier()  # the words have arrived
+    return jax.tree.unflatten(jax.tree.structure(shapes), results), recorder.captures
+
+
+def _run_simulated(
+    call: Callable[..., Any], arrays: Sequence[Any], capacity: int, trace_scope: TraceScope
+) -> tuple[Any, list[Capture]]:
+    choice = current_choice()
+    with as_if_on_gpu(choice):
+        closed, shapes = jax.make_jaxpr(call, return_shape=True)(*arrays)
+    with tempfile.TemporaryDirectory() as directory:
+        params = {"profile_space": capacity, "profile_dir": directory, "profile_trace_scope": trace_scope}
+        results = _function(rewrite(closed, _simulated_with(choice, params)))(*arrays)
+        jax.block_until_ready(results)
+        captures = [Capture.load(Path(folder) / CAPTURE_FILE) for folder in list_launches(directory)]
+    return jax.tree.unflatten(jax.tree.structure(shapes), results), captures
+
+
+def _simulated_with(choice: DeviceChoice, params: dict[str, Any]) -> Replace:
+    def replace(equation: Any) -> Callable[..., Sequence[Any]] | None:
+        if equation.primitive.name == "mgpu_simulate":
+            return lambda *operands: _launch(_recording(equation.params["kernel"].prepared), operands)
+        if is_kernel_equation(equation):
+            return lambda *operands: _launch(_imported(equation), operands)
+        return None
+
+    def _recording(ours: PreparedKernel) -> PreparedKernel:
+        program = dataclasses.replace(ours.program, params=dataclasses.replace(ours.program.params, **params))
+        return prepare(program, ours.device, ours.num_sms, ours.options)
+
+    def _imported(equation: Any) -> PreparedKernel:
+        return prepare(import_program(equation, params), choice.device, choice.num_sms, InterpretGPUParams())
+
+    return replace
+
+
+def _launch(prepared: PreparedKernel, operands: Sequence[Any]) -> Sequence[Any]:
+    return launch(SimulatedKernel(prepared), list(operands))
+
+
+def _function(closed: Any) -> Callable[..., list[Any]]:
+    jaxpr, consts = open_jaxpr(closed)
+    return jex_core.jaxpr_as_fun(jex_core.ClosedJaxpr(jaxpr, consts))

@@ -1,0 +1,78 @@
+"""Rewrites the jaxpr of a JAX function so that some of its equations do something else, wherever they are."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax.extend import core as jex_core
+
+from mgpu.errors import Unsupported
+from mgpu.frontend.pallas_rules.translator import is_jaxpr, open_jaxpr
+from mgpu.jax_internals import source_line
+
+Replace = Callable[[Any], Callable[..., Sequence[Any]] | None]
+"""For an equation, what to call on its operands instead; None to leave it as it is."""
+
+# Control flow is bound again around its rewritten jaxprs; other calls (jit, custom_vjp, ...) are done in place.
+_REBOUND = frozenset({"scan", "while", "cond"})
+
+
+def rewrite(closed: Any, replace: Replace) -> Any:
+    """Returns a closed jaxpr in which equations are replaced, also those inside calls and control flow.
+
+    Raises:
+      Unsupported: an equation to replace is inside a `shard_map`, whose axes only the caller of it knows.
+    """
+    jaxpr, consts = open_jaxpr(closed)
+    return jax.make_jaxpr(functools.partial(_evaluate, jaxpr, consts, replace))(*(var.aval for var in jaxpr.invars))
+
+
+def _evaluate(jaxpr: Any, consts: Sequence[Any], replace: Replace, *operands: Any) -> list[Any]:
+    values: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
+    values.update(zip(jaxpr.invars, operands, strict=True))
+
+    def read(atom: Any) -> Any:
+        return atom.val if isinstance(atom, jex_core.Literal) else values[atom]
+
+    for equation in jaxpr.eqns:
+        results = _perform(equation, [read(atom) for atom in equation.invars], replace)
+        values.update(zip(equation.outvars, results, strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+def _perform(equation: Any, operands: list[Any], replace: Replace) -> Sequence[Any]:
+    replacement = replace(equation)
+    if replacement is not None:
+        return replacement(*operands)
+    name, params = equation.primitive.name, dict(equation.params)
+    if _holds_replaced(equation, replace):
+        if name == "shard_map":
+            raise Unsupported(
+                f"{source_line(equation.source_info)} shard_map: kernels inside it cannot be rewritten from outside. "
+                "Profile the function that is mapped, on one device."
+            )
+        if name not in _REBOUND:
+            jaxpr, consts = open_jaxpr(next(value for _, value in sorted(params.items()) if is_jaxpr(value)))
+            return _evaluate(jaxpr, consts, replace, *operands)
+        params = {key: _rewrite_param(value, replace) for key, value in params.items()}
+    results = equation.primitive.bind(*operands, **equation.primitive.get_bind_params(params))
+    return results if equation.primitive.multiple_results else [results]
+
+
+def _rewrite_param(value: Any, replace: Replace) -> Any:
+    if isinstance(value, tuple) and any(map(is_jaxpr, value)):
+        return tuple(_rewrite_param(each, replace) for each in value)
+    return rewrite(value, replace) if is_jaxpr(value) else value
+
+
+def _holds_replaced(equation: Any, replace: Replace) -> bool:
+    for value in equation.params.values():
+        for each in value if isinstance(value, tuple) else (value,):
+            if is_jaxpr(each):
+                inner = open_jaxpr(each)[0].eqns
+                if any(replace(e) is not None or _holds_replaced(e, replace) for e in inner):
+                    return True
+    return False

@@ -1,0 +1,155 @@
+"""Imports the JSON of NVIDIA IKET (`run-iket`, CUTLASS 4.6 and newer): ranges, markers and lifetimes of warps.
+
+Fields as NVIDIA's documentation of IKET names them (docs.nvidia.com/cutlass, "IKET profiling"): `launches[]` with
+`kernelName`, `ranges[]` (`rangeName`, `startTs`, `endTs`, `warpLocs[]`), `markers[]` (`markerName`, `timestamp`,
+`location`) and `warpLifetimes[]`; a location has `smId`, `ctaId`, `warpId`. Names and locations may also be numbers: rows
+of `stringTable` and `locationTable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mgpu.capture import Capture
+from mgpu.errors import CaptureError
+from mgpu.sites import Edge
+from mgpu.units import WARPS_PER_WARPGROUP
+from profiler.importers.capture_builder import ImportedTrack, build_capture
+
+_NS = 1e9
+_Warp = tuple[int, int, int]  # SM, CTA, warp
+
+LOST = (
+    "IKET's trace: time stamps are multiples of 32 ns; shorter ranges may have no length",
+    "IKET's trace: no barrier, slot, phase, source line or role; what ranges mean is in their names only",
+)
+
+
+def import_iket(content: Mapping[str, Any], *, name: str, clock_hz: float = 0.0, device: str = "") -> Capture:
+    """Returns the last launch of an IKET trace as a capture.
+
+    Args:
+      content: the parsed file.
+      name: kernel name, if the file gives none.
+      clock_hz: SM clock of the run; without it a cycle is taken to be 1 ns, and the capture says so.
+      device: name of the device, "" if unknown.
+
+    Raises:
+      CaptureError: the file holds no launch, or a range lacks a field.
+    """
+    if not content["launches"]:
+        raise CaptureError(f"{name}: the file holds no launch.")
+    reader = _Reader(content, name)
+    launch = content["launches"][-1]
+    notes = list(LOST)
+    if len(content["launches"]) > 1:
+        notes.append(f"IKET's trace: {len(content['launches'])} launches in the file; this is the last")
+    if not clock_hz > 0:
+        notes.append("IKET's trace: no clock was given (--clock-ghz), so cycles are ns here")
+    tracks = list(reader.tracks(launch, clock_hz or _NS))
+    return build_capture(
+        tracks,
+        kernel=reader.text(launch.get("kernelName", name)),
+        clock_hz=clock_hz or _NS,
+        device=device,
+        notes=notes,
+        tool="NVIDIA IKET",
+    )
+
+
+class _Reader:
+    """Looks up names and places, and collects ranges by warp."""
+
+    def __init__(self, content: Mapping[str, Any], name: str) -> None:
+        self._strings = content.get("stringTable", [])
+        self._places = content.get("locationTable", [])
+        self._name = name
+        self._ctas: dict[str, int] = {}
+
+    def text(self, value: Any) -> str:
+        """Returns a name: as it is, or from the string table."""
+        return str(self._strings[value]) if isinstance(value, int) and self._strings else str(value)
+
+    def _warp(self, value: Any) -> _Warp:
+        place = self._places[value] if isinstance(value, int) else value
+        cta = place["ctaId"]
+        if not isinstance(cta, int):  # a grid position: CTAs are numbered in the order in which they appear
+            cta = self._ctas.setdefault(str(cta), len(self._ctas))
+        return int(place["smId"]), cta, int(place["warpId"])
+
+    def tracks(self, launch: Mapping[str, Any], clock_hz: float) -> Iterator[ImportedTrack]:
+        """Yields a track per warp, and more where its ranges overlap without nesting."""
+        ranges: dict[_Warp, list[tuple[int, int, str]]] = {}
+        markers: dict[_Warp, list[tuple[int, str]]] = {}
+        lives: dict[_Warp, tuple[int, int]] = {}
+        try:
+            for one in launch.get("ranges", []):
+                for place in one["warpLocs"]:
+                    entry = int(one["startTs"]), int(one["endTs"]), self.text(one["rangeName"])
+                    ranges.setdefault(self._warp(place), []).append(entry)
+            for one in launch.get("markers", []):
+                markers.setdefault(self._warp(one["location"]), []).append(
+                    (int(one["timestamp"]), self.text(one["markerName"]))
+                )
+            for one in launch.get("warpLifetimes", []):
+                for place in one.get("warpLocs", [one.get("location")]):
+                    lives[self._warp(place)] = int(one["startTs"]), int(one["endTs"])
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise CaptureError(f"{self._name}: a range, marker or lifetime lacks a field ({error!r}).") from None
+        moments = [*(time for own in ranges.values() for begin, end, _ in own for time in (begin, end))]
+        moments += [time for own in markers.values() for time, _ in own]
+        moments += [time for life in lives.values() for time in life]
+        origin = min(moments, default=0)
+
+        def cycles(ns: int) -> int:
+            return round((ns - origin) * clock_hz / _NS)
+
+        for warp in sorted({**ranges, **markers}):
+            for number, lane in enumerate(_nesting_lanes(ranges.get(warp, []))):
+                points = markers.get(warp, []) if number == 0 else []
+                events = [(name, edge, cycles(time)) for time, name, edge in _in_order(lane, points)]
+                if not events:
+                    continue
+                begin, end = (cycles(time) for time in lives.get(warp, (origin, origin)))
+                if warp not in lives:
+                    begin, end = events[0][2], events[-1][2]
+                sm, cta, index = warp
+                warpgroup, own = divmod(index, WARPS_PER_WARPGROUP)
+                begin, end = min(begin, events[0][2]), max(end, events[-1][2])
+                yield ImportedTrack(sm, cta, warpgroup, own, begin, end, events)
+
+
+def _nesting_lanes(ranges: list[tuple[int, int, str]]) -> list[list[tuple[int, int, str]]]:
+    """Splits ranges into as few lists as a greedy search needs so that within each, ranges nest or do not touch."""
+    lanes: list[tuple[list[tuple[int, int, str]], list[int]]] = [([], [])]
+    for begin, end, name in sorted(ranges, key=lambda row: (row[0], -row[1])):
+        for members, open_ends in lanes:
+            while open_ends and open_ends[-1] <= begin:
+                open_ends.pop()
+            if not open_ends or end <= open_ends[-1]:
+                break
+        else:
+            members, open_ends = [], []
+            lanes.append((members, open_ends))
+        members.append((begin, end, name))
+        open_ends.append(end)
+    return [members for members, _ in lanes]
+
+
+def _in_order(lane: list[tuple[int, int, str]], points: list[tuple[int, str]]) -> list[tuple[int, str, Edge]]:
+    """Returns begins, ends and markers in an order in which they nest."""
+    events: list[tuple[int, str, Edge]] = []
+    open_ranges: list[tuple[int, str]] = []
+    for begin, end, name in lane:
+        while open_ranges and open_ranges[-1][0] <= begin:
+            time, inner = open_ranges.pop()
+            events.append((time, inner, Edge.END))
+        events.append((begin, name, Edge.BEGIN))
+        open_ranges.append((end, name))
+    while open_ranges:
+        time, inner = open_ranges.pop()
+        events.append((time, inner, Edge.END))
+    for time, name in points:
+        events.append((time, name, Edge.INSTANT))
+    return sorted(events, key=lambda row: row[0])
