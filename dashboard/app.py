@@ -10,6 +10,7 @@ from dash import Dash, Input, Output, State, ctx, no_update
 
 from dashboard import ids
 from dashboard.config import DEFAULT_PORT, LOOPBACK, Settings
+from dashboard.perfetto import bundled_ui
 from dashboard.render import Renderer
 from dashboard.routes import add_routes
 from dashboard.security import protect
@@ -113,7 +114,7 @@ def serve(
       ParamsError: another machine could reach the server, and there is no token.
     """
     settings = Settings(
-        Path(profile), host, port, token, f"/{base_path.strip('/')}/".replace("//", "/"), Path(perfetto_ui) if perfetto_ui else None
+        Path(profile), host, port, token, f"/{base_path.strip('/')}/".replace("//", "/"), Path(perfetto_ui) if perfetto_ui else bundled_ui()
     )
     if not settings.is_loopback and not token:
         raise ParamsError(

@@ -25,6 +25,11 @@ REPORT_TABLES: Mapping[str, Callable[[Report], pl.DataFrame]] = {
     "barrier_slots": lambda report: report.barrier_waits.slots,
     "releasers": lambda report: report.barrier_waits.releasers,
     "categories": lambda report: report.categories.roles,
+    "critical_path": lambda report: report.critical_path.parts,
+    "slack": lambda report: report.critical_path.slack,
+    "what_if": lambda report: report.what_if.scenarios,
+    "ceilings": lambda report: report.roofline.ceilings,
+    "sms": lambda report: report.balance.sms,
     "iterations": lambda report: report.steady_state.iterations,
 }
 

@@ -14,11 +14,6 @@ PERFETTO = "perfetto"
 HELP = "help"
 
 
-def control(field: str) -> dict[str, str]:
-    """Returns the id of a control that sets one field of the view's state."""
-    return {"control": field}
-
-
 def graph(name: str) -> dict[str, str]:
     """Returns the id of a chart."""
     return {"graph": name}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
+from dash import html
 from dash.development.base_component import Component
 
 from dashboard.state import ViewState
 from dashboard.store import LaunchStore
 from dashboard.views import shell
-from dashboard.views.base import Links, PageContext, RunsContext
+from dashboard.views.base import Links, Page, PageContext, RunsContext
 from dashboard.views.registry import PAGES, find_page
 from profiler import CaptureError
 from profiler.trace import CaptureHeader
@@ -59,6 +60,9 @@ class Renderer:
         page = find_page(self.page_name(pathname))
         if page is None:
             return shell.not_found(f"page {self.page_name(pathname)!r}", links)
+        if page.build_without_launch is not None:
+            runs = RunsContext(state, links, self.store, self.store.launches())
+            return _with_head(page, page.build_without_launch(runs))
         launch = self.store.find(state.launch)
         if launch is None:
             if state.launch and self.store.launches():
@@ -67,7 +71,8 @@ class Renderer:
         try:
             loaded = self.store.load(launch)
             context = PageContext(state, links, self.store, loaded, self.perfetto_ui)
-            return page.build(context)
+            assert page.build is not None
+            return _with_head(page, page.build(context))
         except CaptureError as error:
             return shell.unreadable(launch.name, str(error), links)
 
@@ -75,4 +80,6 @@ class Renderer:
         return Links(self.base_path, state)
 
 
-__all__ = ["Renderer", "RunsContext"]
+def _with_head(page: Page, content: Component) -> Component:
+    """Puts a page's question above its content."""
+    return html.Div([shell.page_head(page), content])

@@ -7,13 +7,12 @@ import functools
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import profiler
 from dashboard.timeline.index import TimelineIndex
 from profiler import CaptureError, Launch, Report, Trace
+from profiler.trace import CaptureHeader
 
 MAX_LOADED = 4
 
@@ -32,15 +31,15 @@ class LoadedLaunch:
         """What the timeline draws, arranged for fast windows."""
         return TimelineIndex.of(self.report)
 
-    def analyse(self, name: str, analysis: Callable[[Trace], Any]) -> Any:
-        """Returns the result of a costly analysis of this trace, computed once under `name`."""
-        if name not in self._results:
-            self._results[name] = analysis(self.trace)
-        return self._results[name]
 
-    @functools.cached_property
-    def _results(self) -> dict[str, Any]:
-        return {}
+@dataclasses.dataclass(frozen=True)
+class LaunchSummary:
+    """What a list of launches shows of one: its header, events `kept` and `dropped`, and its length in ns."""
+
+    header: CaptureHeader
+    events: int
+    dropped: int
+    ns: float
 
 
 class LaunchStore:
@@ -49,6 +48,7 @@ class LaunchStore:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._loaded: OrderedDict[tuple[str, int, int], LoadedLaunch] = OrderedDict()
+        self._summaries: dict[tuple[str, int, int], LaunchSummary] = {}
         self._lock = threading.Lock()
 
     def launches(self) -> list[Launch]:
@@ -81,6 +81,19 @@ class LaunchStore:
             while len(self._loaded) > MAX_LOADED:
                 self._loaded.popitem(last=False)
             return self._loaded[key]
+
+    def summary(self, launch: Launch) -> LaunchSummary:
+        """Returns what a list shows of a launch, without analysing it.
+
+        Raises:
+          CaptureError: its files are damaged, foreign or of another version.
+        """
+        key = _identity(launch)
+        if key not in self._summaries:
+            trace = _load_trace(launch)
+            length = trace.to_ns(trace.end)
+            self._summaries[key] = LaunchSummary(trace.header, trace.events_kept, trace.events_dropped, length)
+        return self._summaries[key]
 
     def fingerprint(self) -> str:
         """Returns a text that changes when a launch appears, changes or goes."""

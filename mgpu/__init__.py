@@ -13,11 +13,30 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mgpu.devices import Device as Device
+    from mgpu.lang.accesses import async_store_smem as async_store_smem
+    from mgpu.lang.accesses import atomic_add as atomic_add
+    from mgpu.lang.accesses import atomic_and as atomic_and
+    from mgpu.lang.accesses import atomic_max as atomic_max
+    from mgpu.lang.accesses import atomic_min as atomic_min
+    from mgpu.lang.accesses import atomic_or as atomic_or
+    from mgpu.lang.accesses import atomic_xor as atomic_xor
+    from mgpu.lang.accesses import load as load
+    from mgpu.lang.accesses import store as store
+    from mgpu.lang.accesses import transform_ref as transform_ref
+    from mgpu.lang.accesses import transpose_ref as transpose_ref
     from mgpu.lang.barriers import Barrier as Barrier
+    from mgpu.lang.barriers import ClusterBarrier as ClusterBarrier
     from mgpu.lang.barriers import barrier_arrive as barrier_arrive
+    from mgpu.lang.barriers import barrier_arrive_and_wait as barrier_arrive_and_wait
+    from mgpu.lang.barriers import barrier_test as barrier_test
     from mgpu.lang.barriers import barrier_wait as barrier_wait
     from mgpu.lang.barriers import set_max_registers as set_max_registers
     from mgpu.lang.block_spec import BlockSpec as BlockSpec
+    from mgpu.lang.cluster_refs import cluster_ref as cluster_ref
+    from mgpu.lang.cluster_refs import multicast_ref as multicast_ref
+    from mgpu.lang.copies import CopyPartition as CopyPartition
+    from mgpu.lang.copies import OOBFillMode as OOBFillMode
+    from mgpu.lang.copies import async_prefetch as async_prefetch
     from mgpu.lang.copies import commit_smem as commit_smem
     from mgpu.lang.copies import commit_smem_to_gmem_group as commit_smem_to_gmem_group
     from mgpu.lang.copies import copy_gmem_to_smem as copy_gmem_to_smem
@@ -28,6 +47,13 @@ if TYPE_CHECKING:
     from mgpu.lang.hopper import wgmma as wgmma
     from mgpu.lang.hopper import wgmma_accumulator_load as wgmma_accumulator_load
     from mgpu.lang.hopper import wgmma_wait as wgmma_wait
+    from mgpu.lang.launch_dependency import griddepcontrol_launch_dependents as griddepcontrol_launch_dependents
+    from mgpu.lang.launch_dependency import griddepcontrol_wait as griddepcontrol_wait
+    from mgpu.lang.layouts import Layout as Layout
+    from mgpu.lang.layouts import Replicated as Replicated
+    from mgpu.lang.layouts import broadcasted_iota as broadcasted_iota
+    from mgpu.lang.layouts import layout_cast as layout_cast
+    from mgpu.lang.layouts import print_layout as print_layout
     from mgpu.lang.loops import NDLoopInfo as NDLoopInfo
     from mgpu.lang.loops import dynamic_scheduling_loop as dynamic_scheduling_loop
     from mgpu.lang.loops import nd_loop as nd_loop
@@ -37,17 +63,26 @@ if TYPE_CHECKING:
     from mgpu.lang.memory import SMEM as SMEM
     from mgpu.lang.memory import MemorySpace as MemorySpace
     from mgpu.lang.pipeline import emit_pipeline as emit_pipeline
+    from mgpu.lang.ref_union import RefUnion as RefUnion
+    from mgpu.lang.semaphores import SemaphoreSignal as SemaphoreSignal
+    from mgpu.lang.semaphores import SemaphoreType as SemaphoreType
+    from mgpu.lang.semaphores import semaphore_signal as semaphore_signal
+    from mgpu.lang.semaphores import semaphore_signal_multicast as semaphore_signal_multicast
+    from mgpu.lang.semaphores import semaphore_signal_parallel as semaphore_signal_parallel
+    from mgpu.lang.semaphores import semaphore_wait as semaphore_wait
     from mgpu.lang.transforms import SwizzleTransform as SwizzleTransform
     from mgpu.lang.transforms import TilingTransform as TilingTransform
     from mgpu.lang.transforms import find_swizzle as find_swizzle
     from mgpu.lang.warp_specialized_pipeline import PipelinePipeline as PipelinePipeline
     from mgpu.lang.warp_specialized_pipeline import emit_pipeline_warp_specialized as emit_pipeline_warp_specialized
+    from mgpu.lang.warps import WarpMesh as WarpMesh
+    from mgpu.lang.warps import warp_map as warp_map
     from mgpu.launch.device_choice import device as device
     from mgpu.launch.device_choice import set_device as set_device
     from mgpu.launch.from_pallas import from_pallas as from_pallas
     from mgpu.launch.kernel import kernel as kernel
-    from mgpu.launch.profile import profile as profile
     from mgpu.launch.pallas_call import pallas_call as pallas_call
+    from mgpu.launch.profile import profile as profile
     from mgpu.params import CompilerParams as CompilerParams
     from mgpu.params import LoweringSemantics as LoweringSemantics
     from mgpu.params import TraceScope as TraceScope
@@ -100,6 +135,48 @@ _HOME = {
     "wgmma": "lang.hopper",
     "wgmma_wait": "lang.hopper",
     "wgmma_accumulator_load": "lang.hopper",
+    "ClusterBarrier": "lang.barriers",
+    "barrier_arrive_and_wait": "lang.barriers",
+    "barrier_test": "lang.barriers",
+    "CopyPartition": "lang.copies",
+    "OOBFillMode": "lang.copies",
+    "async_prefetch": "lang.copies",
+    # clusters
+    "cluster_ref": "lang.cluster_refs",
+    "multicast_ref": "lang.cluster_refs",
+    # shared bytes
+    "RefUnion": "lang.ref_union",
+    # semaphores
+    "SemaphoreType": "lang.semaphores",
+    "SemaphoreSignal": "lang.semaphores",
+    "semaphore_signal": "lang.semaphores",
+    "semaphore_wait": "lang.semaphores",
+    "semaphore_signal_parallel": "lang.semaphores",
+    "semaphore_signal_multicast": "lang.semaphores",
+    # accesses by the warpgroup itself
+    "load": "lang.accesses",
+    "store": "lang.accesses",
+    "atomic_add": "lang.accesses",
+    "atomic_max": "lang.accesses",
+    "atomic_min": "lang.accesses",
+    "atomic_and": "lang.accesses",
+    "atomic_or": "lang.accesses",
+    "atomic_xor": "lang.accesses",
+    "async_store_smem": "lang.accesses",
+    "transform_ref": "lang.accesses",
+    "transpose_ref": "lang.accesses",
+    # register layouts
+    "Layout": "lang.layouts",
+    "Replicated": "lang.layouts",
+    "layout_cast": "lang.layouts",
+    "broadcasted_iota": "lang.layouts",
+    "print_layout": "lang.layouts",
+    # dependent launches
+    "griddepcontrol_wait": "lang.launch_dependency",
+    "griddepcontrol_launch_dependents": "lang.launch_dependency",
+    # warp level
+    "WarpMesh": "lang.warps",
+    "warp_map": "lang.warps",
 }
 
 __all__ = list(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]  # the names above, once

@@ -125,6 +125,7 @@ class CaptureHeader:
       peaks: theoretical rates per SM and cycle, such as {"tensor_flops": 4096.0, "tma_bytes": 128.0}; may be empty.
       sites, barriers: what the numbers in the events and activity tables refer to.
       tool: version of the program that wrote the capture.
+      traffic_bytes: bytes that the launch moved, by memory and direction, such as {"hbm_read": 4096}; empty if unknown.
       notes: what this capture cannot tell, in sentences, if it was made from the trace of another tool.
     """
 
@@ -148,12 +149,14 @@ class CaptureHeader:
     sites: tuple[Site, ...]
     barriers: tuple[BarrierInfo, ...]
     tool: str = ""
+    traffic_bytes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Returns the header as a JSON object, format version included."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         fields["peaks"] = dict(self.peaks)
+        fields["traffic_bytes"] = dict(self.traffic_bytes)
         fields["sites"] = [site.to_json() for site in self.sites]
         fields["barriers"] = [dataclasses.asdict(barrier) for barrier in self.barriers]
         return {"format_version": FORMAT_VERSION} | fields
@@ -173,7 +176,7 @@ class CaptureHeader:
             )
         names = {f.name for f in dataclasses.fields(cls)}
         fields = {name: value[name] for name in names if name in value}
-        missing = sorted(names - fields.keys() - {"tool", "notes"})
+        missing = sorted(names - fields.keys() - {"tool", "notes", "traffic_bytes"})
         if missing:
             raise CaptureError(f"capture header lacks {', '.join(missing)}: the file is damaged or not a capture.")
         fields.setdefault("notes", ())

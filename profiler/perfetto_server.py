@@ -83,12 +83,11 @@ def make_server(trace: Path, ui: Path, port: int) -> http.server.ThreadingHTTPSe
     try:
         return http.server.ThreadingHTTPServer((HOST, port), handler)
     except OSError as error:
-        raise ParamsError(f"port {port} cannot be used: {error.strerror or error}. Choose another with --port.") from error
+        reason = error.strerror or error
+        raise ParamsError(f"port {port} cannot be used: {reason}. Choose another with --port.") from error
 
 
-def serve_perfetto(
-    trace: Path, ui: Path, port: int, *, open_browser: bool, announce: Callable[[str], object]
-) -> None:
+def serve_perfetto(trace: Path, ui: Path, port: int, *, open_browser: bool, announce: Callable[[str], object]) -> None:
     """Serves until interrupted.
 
     Args:

@@ -135,7 +135,10 @@ class Report:
             "advice": [dataclasses.asdict(item) for item in self.advice.items],
             "limit": self.advice.limit,
             "balance": self._balance_json(),
-            "roofline": {"intensity_flop_per_byte": self.roofline.intensity, "ceilings": self.roofline.ceilings.to_dicts()},
+            "roofline": {
+                "intensity_flop_per_byte": self.roofline.intensity,
+                "ceilings": self.roofline.ceilings.to_dicts(),
+            },
             "defects": self.trace.defects.to_dicts(),
         }
 
@@ -209,10 +212,11 @@ def build_report(trace: Trace) -> Report:
 
 
 def _first_remedy(advice: AdviceReport) -> str:
-    """Names the first thing to try, if it would gain something."""
+    """Names the first thing to try: of those whose gain was predicted, not only bounded, if there are any."""
+    predicted = [item for item in advice.items if item.basis == "replay"]
     if not advice.items:
         return ""
-    first = advice.items[0]
+    first = (predicted or advice.items)[0]
     return f"; try first: {first.remedy}, gaining {first.gain_text}"
 
 

@@ -236,9 +236,9 @@ def _what_if(report: Report) -> Section | None:
 def _balance(report: Report) -> Section:
     balance, roof = report.balance, report.roofline
     lines = [
-        f"{balance.ctas.height:,} CTAs = {balance.waves:.2f} waves on {balance.device_sms} SMs x {balance.ctas_per_sm}; "
-        f"SMs hold a CTA {balance.occupied_share:.0%} of the time; tail {balance.tail_cycles:,} cycles; busiest SM "
-        f"{balance.imbalance:.2f} times the mean"
+        f"{balance.ctas.height:,} CTAs = {balance.waves:.2f} waves on {balance.device_sms} SMs x "
+        f"{balance.ctas_per_sm}; SMs hold a CTA {balance.occupied_share:.0%} of the time; tail "
+        f"{balance.tail_cycles:,} cycles; busiest SM {balance.imbalance:.2f} times the mean"
     ]
     cells = tuple(
         (row["ceiling"], f"{row['work']:,} {row['unit']}", f"{row['least_cycles']:,}", f"{row['share']:.1%}")

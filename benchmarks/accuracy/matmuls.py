@@ -19,6 +19,9 @@ import mgpu as plgpu
 from benchmarks.accuracy.pipelines import swizzled
 
 STRIP_N = 64
+LANE_ARRIVAL_CYCLES = 2 * 128
+"""Two barriers, 128 arrivals each, one after another because they change one word of SMEM: a round of 128 lanes takes 218
+cycles, one of a single lane 59 to 82 (github hibouwu/CUDA_optimazation, gh200_sm90 EXP-11 and R13)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,10 +36,9 @@ class Matmul:
       num_ctas: CTAs of a persistent grid, each of which computes several tiles; None for one CTA for each tile.
       group_m, group_n: tiles are computed in groups of so many rows and columns of tiles; 0 for row after row.
       tma_store: store through SMEM by TMA; otherwise each lane writes its own elements to GMEM.
-      lane_arrivals: all lanes of all consumers arrive on `full` before they wait for it, as with `cuda::barrier`, so that
-        the consumers run in step. The language has one arrival for a warpgroup; the other 127 are a busy loop of 128
-        cycles: arrivals on one word of SMEM are served one after another (218 cycles for a round of 128 lanes, GH200
-        EXP-11, against 59 to 82 for one).
+      lane_arrivals: all lanes of all consumers arrive on `empty`, and on `full` before they wait for it, as with
+        `cuda::barrier`; so the consumers run in step. The language has one arrival for a warpgroup. The other 127 of
+        each barrier are a busy loop of `LANE_ARRIVAL_CYCLES`.
     """
 
     tile_m: int
@@ -163,7 +165,7 @@ def _load_and_multiply(refs: _Refs, shape: Matmul, n: int, steps: int) -> None:
 def _arrive_lane_by_lane(barrier: Any, shape: Matmul) -> None:
     if shape.lane_arrivals:
         # Four cycles a turn: two for the loop, two for the arithmetic.
-        busy = lax.fori_loop(0, 128 // 4, lambda turn, x: (x ^ turn) | 1, jnp.int32(1))
+        busy = lax.fori_loop(0, LANE_ARRIVAL_CYCLES // 4, lambda turn, x: (x ^ turn) | 1, jnp.int32(1))
         pl.when(busy > 0)(lambda: plgpu.barrier_arrive(barrier))  # always; so that the loop has a use
 
 

@@ -65,7 +65,8 @@
     const action = event.target.closest("[data-action]");
     if (action) {
       const actions = { theme: toggleTheme, units: toggleUnits, copy: copyLink, help: window.mgpu.toggleHelp };
-      actions[action.dataset.action](action);
+      const act = actions[action.dataset.action];
+      if (act) act(action);
       return;
     }
     const link = event.target.closest("a.nav-link");
@@ -80,9 +81,22 @@
   });
 
   document.addEventListener("change", (event) => {
-    const field = event.target.dataset && event.target.dataset.field;
-    if (field) go(withParams({ [field]: event.target.value, sel: null, t0: null, t1: null }));
+    changeField(event.target);
   });
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && event.target.tagName === "INPUT") changeField(event.target);
+  });
+
+  /* A control inside an element with data-field changes that field of the URL. */
+  function changeField(control) {
+    const holder = control.closest("[data-field]");
+    if (!holder) return;
+    const field = holder.dataset.field;
+    if ((params().get(field) || "") === control.value) return;
+    const changes = { [field]: control.value };
+    if (field === "launch") Object.assign(changes, { sel: null, t0: null, t1: null, sm: null, cta: null });
+    go(withParams(changes));
+  }
 
   function copyLink(button) {
     const text = button.textContent;

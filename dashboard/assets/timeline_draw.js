@@ -156,7 +156,7 @@
         pen.fillStyle = this.hatch;
         pen.fillRect(x, y, width - 0.6, height);
       }
-      if (width > LABEL_FROM && height >= 11 && data.count[i] === 1) {
+      if (width > LABEL_FROM && height >= 11 && data.count[i] === 1 && row.kind === "track") {
         labels.push([x, y, width, height, data.slot[i] >= 0 ? `${style.name} [${data.slot[i]}]` : style.name]);
       }
     }

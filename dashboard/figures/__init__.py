@@ -2,18 +2,24 @@
 
 from dashboard.figures.barriers import barrier_matrix as barrier_matrix
 from dashboard.figures.categories import role_categories as role_categories
+from dashboard.figures.compare import waterfall as waterfall
+from dashboard.figures.critical_path import critical_path_strip as critical_path_strip
 from dashboard.figures.pipeline import pipeline_depth as pipeline_depth
 from dashboard.figures.pipeline import pipeline_gantt as pipeline_gantt
+from dashboard.figures.roofline import roofline as roofline
 from dashboard.figures.sms import sm_heatmap as sm_heatmap
 from dashboard.figures.sms import sm_losses as sm_losses
 from dashboard.figures.tensor_core import tensor_core_budget as tensor_core_budget
 
 __all__ = [
     "barrier_matrix",
+    "critical_path_strip",
     "pipeline_depth",
     "pipeline_gantt",
     "role_categories",
+    "roofline",
     "sm_heatmap",
     "sm_losses",
     "tensor_core_budget",
+    "waterfall",
 ]

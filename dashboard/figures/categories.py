@@ -39,6 +39,11 @@ def _part_name() -> pl.Expr:
     )
 
 
+def role_legend(report: Report) -> list[tuple[str, str]]:
+    """Returns (colour, name) of each part, in the order of the bars."""
+    return [(color, name) for name, _, color in _parts_in_order(role_parts(report))]
+
+
 def role_categories(report: Report) -> go.Figure:
     """Draws a stacked bar for each role: the parts of `role_parts`, with waits hatched."""
     shares = role_parts(report)
@@ -55,7 +60,13 @@ def role_categories(report: Report) -> go.Figure:
             marker={
                 "color": color,
                 "line": {"width": 0},
-                "pattern": {"shape": "/" if category == "wait" else "", "size": 6, "solidity": 0.22, "fgcolor": "#fff"},
+                "pattern": {
+                    "shape": "/" if category == "wait" else "",
+                    "fillmode": "overlay",
+                    "size": 7,
+                    "solidity": 0.18,
+                    "fgcolor": "rgba(255,255,255,0.75)",
+                },
             },
             text=[f"{name} {share_text(value)}" if value > 0.12 else "" for value in values],
             textposition="inside",
@@ -64,7 +75,7 @@ def role_categories(report: Report) -> go.Figure:
             hovertemplate=f"<b>{name}</b> (%{{y}})<br>%{{x:.2%}} of the launch<extra></extra>",
         )
     figure.update_layout(barmode="stack", uniformtext={"minsize": 10, "mode": "hide"})
-    style(figure, height=92 + 46 * max(len(roles), 1))
+    style(figure, height=40 + 46 * max(len(roles), 1))
     figure.update_xaxes(range=[0, 1], tickformat=".0%")
     return figure
 

@@ -60,6 +60,6 @@ def tensor_core_budget(report: Report) -> go.Figure:
             f"<br>{part.share:.2%} of their time<extra></extra>",
         )
     figure.update_layout(barmode="stack", uniformtext={"minsize": 11, "mode": "hide"})
-    style(figure, height=118)
+    style(figure, height=88)
     figure.update_xaxes(range=[0, 1], tickformat=".0%", showgrid=False)
     return figure

@@ -69,13 +69,13 @@ class Page:
       title: name in the navigation.
       question: what the page answers, in the words of a kernel engineer.
       key: pressing `g` and this letter opens it.
-      build: makes its content.
-      is_wide: True lets the content fill the window.
+      build: makes its content from a launch.
+      build_without_launch: makes it where no launch needs to be readable; one of the two is given.
     """
 
     name: str
     title: str
     question: str
     key: str
-    build: Callable[[PageContext], Component]
-    is_wide: bool = False
+    build: Callable[[PageContext], Component] | None = None
+    build_without_launch: Callable[[RunsContext], Component] | None = None

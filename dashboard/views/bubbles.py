@@ -5,11 +5,10 @@ from __future__ import annotations
 from dash import html
 from dash.development.base_component import Component
 
-from dashboard import figures
 from dashboard.theme import color_of_cause
 from dashboard.views import tables
 from dashboard.views.base import PageContext
-from dashboard.views.components import card, chart, download, notes, swatch
+from dashboard.views.components import card, download, notes, swatch
 from profiler.analysis import Reading
 
 
@@ -21,7 +20,7 @@ def build(context: PageContext) -> Component:
         *notes(report.notes),
         card(
             "Tensor cores over the launch",
-            chart("tensor-core-budget", figures.tensor_core_budget(report)),
+            tables.budget_chart(report),
             note="time of the SMs in use, by what they did",
         ),
         card(

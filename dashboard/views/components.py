@@ -86,8 +86,17 @@ def _cell(column: Column, row: Mapping[str, Any]) -> Component:
     return html.Td(column.cell(row), **attributes)
 
 
-def chart(name: str, figure: go.Figure) -> Component:
-    """Returns a chart; its toolbar saves it as a picture."""
+def chart(name: str, figure: go.Figure, legend: Sequence[tuple[str, str]] | None = None) -> Component:
+    """Returns a chart; its toolbar saves it as a picture.
+
+    Args:
+      name: names the chart, and the picture when it is saved.
+      figure: what is drawn.
+      legend: (colour, text) pairs that stand above the chart instead of Plotly's own legend.
+    """
+    if legend is not None:
+        entries = html.Div([swatch(color, text) for color, text in legend], className="chart-legend")
+        return html.Div([entries, chart(name, go.Figure(figure).update_layout(showlegend=False))])
     config = GRAPH_CONFIG | {"toImageButtonOptions": {"format": "svg", "filename": name}}
     return dcc.Graph(id=ids.graph(name), figure=figure, config=config, className="chart")
 
@@ -123,8 +132,8 @@ def choice(options: Sequence[tuple[str, str]], selected: str, href: Callable[[st
 
 def select(field: str, options: Sequence[tuple[str, str]], value: str, label: str) -> Component:
     """Returns a drop-down list that changes one field of the view's state."""
-    items = [{"label": text, "value": key} for key, text in options]
-    chooser = dcc.Dropdown(items, value, id=ids.control(field), clearable=False, className="select")
+    items = [html.Option(text, value=key, selected=key == value) for key, text in options]
+    chooser = html.Select(items, key=value, **{"data-field": field, "aria-label": label})
     return html.Label([html.Span(label), chooser], className="select-label")
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
 
 from dash import html
 from dash.development.base_component import Component
 
-from dashboard import figures
 from dashboard.quantities import CYCLES, share_text
 from dashboard.views import tables
 from dashboard.views.base import PageContext
-from dashboard.views.components import card, chart, download, link, notes, tile
-from profiler import Report
+from dashboard.views.components import Column, card, download, link, notes, table, tile
 
 
 def build(context: PageContext) -> Component:
@@ -25,16 +23,17 @@ def build(context: PageContext) -> Component:
             _verdict(context),
             *notes(report.notes),
             _tiles(context),
+            *_advice(context),
             html.Div(
                 [
                     card(
                         "Tensor cores",
-                        chart("tensor-core-budget", figures.tensor_core_budget(report)),
+                        tables.budget_chart(report),
                         note="time of the SMs in use: a bubble is time without an MMA in flight",
                     ),
                     card(
                         "Warpgroups",
-                        chart("role-categories", figures.role_categories(report)),
+                        tables.roles_chart(report),
                         note="time of each role's warpgroups; waits are hatched",
                     ),
                 ],
@@ -57,52 +56,50 @@ def build(context: PageContext) -> Component:
     )  # fmt: skip
 
 
-def largest_loss(report: Report) -> dict[str, Any] | None:
-    """Returns the group of bubbles or edges that costs most, None if there is no loss."""
-    groups = tables.loss_groups(report)
-    return groups[0] if groups else None
-
-
 def _verdict(context: PageContext) -> Component:
     report = context.loaded.report
-    loss = largest_loss(report)
-    children: list[Component | str] = [html.P(f"{_capitalise(report.verdict)}.", className="verdict-sentence")]
-    if loss is not None:
-        reading = loss["reading"]
-        gain = loss["gain_bound_cycles"] / max(report.kernel_cycles, 1)
-        children.append(
-            html.P(
-                [
-                    html.B("Change first: "),
-                    f"{reading.remedy}. ",
-                    html.Span(
-                        f"Worth at most {context.units.text(loss['gain_bound_cycles'])} ({share_text(gain)} of the kernel). ",
-                        className="muted",
-                    ),
-                    tables.example_link(context, loss, "Show me"),
-                ],
-                className="verdict-advice",
-                title=reading.meaning,
-            )
-        )
-    return html.Section(children, className="verdict", **{"aria-label": "Verdict"})
+    sentence = f"{report.verdict[:1].upper()}{report.verdict[1:]}."
+    limit = [html.P(f"{report.advice.limit}.", className="muted")] if report.advice.limit else []
+    return html.Section(
+        [html.P(sentence, className="verdict-sentence"), *limit], className="verdict", **{"aria-label": "Verdict"}
+    )
 
 
-def _capitalise(text: str) -> str:
-    return text[:1].upper() + text[1:]
+def _advice(context: PageContext) -> list[Component]:
+    """Lays out what to try, largest gain first."""
+    items = context.loaded.report.advice.items
+    if not items:
+        return []
+    largest = max(item.gain_share for item in items)
+    columns = [
+        Column("What to try", lambda row: html.B(row["remedy"])),
+        Column("because", lambda row: row["evidence"]),
+        Column(
+            "Gain",
+            lambda row: f"{share_text(row['gain_share'])}",
+            lambda row: row["gain_share"],
+            lambda row: row["gain_share"] / largest,
+            is_number=True,
+            meaning="Of the launch.",
+        ),
+        Column(context.units.name, lambda row: context.units.number(row["gain_cycles"]), lambda row: row["gain_cycles"], is_number=True),
+        Column("", lambda row: {"replay": "by replay"}.get(row["basis"], row["basis"]), meaning="by replay: an estimate on the graph of events. at most: a bound."),
+    ]
+    rows = [dataclasses.asdict(item) for item in items]
+    more = link("What if …", context.links.page("critical-path"))
+    return [card("What to try", table(columns, rows, "What to try"), note="largest gain first", actions=[more])]
 
 
 def _tiles(context: PageContext) -> Component:
     report, units = context.loaded.report, context.units
     use, waits = report.utilisation, report.barrier_waits.barriers
-    other = "time" if units.name == CYCLES else "cycles"
     alive = max(report.window.end * report.categories.tracks.height, 1)
     bare = int(waits["uncovered_cycles"].sum())
     tiles = [
         tile(
             "Kernel",
-            units.text(report.kernel_cycles),
-            f"{report.kernel_us:,.2f} µs" if other == "time" else f"{report.kernel_cycles:,} cycles",
+            units.text(report.kernel_cycles).removesuffix(" cycles"),
+            f"cycles = {report.kernel_us:,.2f} µs" if units.name == CYCLES else f"{report.kernel_cycles:,} cycles",
             "From the first CTA's start to the last one's end.",
         ),
         tile(
@@ -136,8 +133,10 @@ def _tiles(context: PageContext) -> Component:
         ),
         tile(
             "Main loop",
-            units.text(report.steady_state.interval_cycles) if report.steady_state.interval_cycles else "–",
-            f"per iteration, bound by {report.steady_state.bound_by}" if report.steady_state.bound_by else "no loop found",
+            units.text(report.steady_state.interval_cycles).removesuffix(" cycles")
+            if report.steady_state.interval_cycles
+            else "–",
+            f"{'cycles ' if units.name == CYCLES else ''}per iteration, bound by {report.steady_state.bound_by}" if report.steady_state.bound_by else "no loop found",
             "Median time from one iteration's wait for data to the next one's.",
         ),
         tile(

@@ -95,9 +95,9 @@ def _button(text: str, action: str, title: str) -> Component:
     return html.Button(text, className="button small", title=title, **{"data-action": action})
 
 
-def page_head(page: Page, launch: str) -> Component:
+def page_head(page: Page) -> Component:
     """Returns a page's title and the question that it answers."""
-    return html.Div([html.H1(page.title), html.P(page.question)], className="page-head", title=launch)
+    return html.Div([html.H1(page.title), html.P(page.question)], className="page-head")
 
 
 def _help() -> Component:

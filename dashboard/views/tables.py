@@ -9,10 +9,13 @@ import polars as pl
 from dash import html
 from dash.development.base_component import Component
 
+from dashboard import figures
+from dashboard.figures.categories import role_legend
+from dashboard.figures.tensor_core import budget_parts
 from dashboard.quantities import share_text
 from dashboard.theme import color_of_cause
 from dashboard.views.base import PageContext
-from dashboard.views.components import Column, empty, link, swatch, table
+from dashboard.views.components import Column, chart, empty, link, swatch, table
 from profiler import Report
 from profiler.analysis import Cause, Detail, recommended_reading
 
@@ -121,6 +124,18 @@ def barrier_waits(context: PageContext, role: str = "") -> Component:
         Column("", lambda row: _longest_wait(context, row)),
     ]
     return table(columns, rows, "Waits by barrier")
+
+
+def budget_chart(report: Report) -> Component:
+    """Returns the bar of what the tensor cores did, with the share of each part."""
+    parts = budget_parts(report)
+    legend = [(part.color, f"{part.name} {share_text(part.share)}") for part in parts]
+    return chart("tensor-core-budget", figures.tensor_core_budget(report), legend)
+
+
+def roles_chart(report: Report) -> Component:
+    """Returns the bars of where each role's time went."""
+    return chart("role-categories", figures.role_categories(report), role_legend(report))
 
 
 def example_link(context: PageContext, row: Mapping[str, Any], text: str) -> Component:

@@ -192,7 +192,7 @@ def _leaf_names(name: str, value: Any) -> list[str]:
     return [name + jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(value)]
 
 
-def name_arguments(function: Callable[..., None], names: Sequence[str]) -> Callable[..., None]:
+def name_arguments(function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
     """Gives a `*refs` function a signature, from which the traced jaxpr takes the names of its refs."""
     taken: dict[str, int] = {}
     parameters = []

@@ -17,7 +17,7 @@ from mgpu.errors import ParamsError, Unsupported
 from mgpu.frontend.build import build_program, name_arguments
 from mgpu.frontend.pallas_names import Author, find_author, operand_names
 from mgpu.frontend.pallas_rules import RULES
-from mgpu.frontend.pallas_rules.allocations import allocation_type
+from mgpu.frontend.pallas_rules.allocations import allocation_type, imported_ref
 from mgpu.frontend.pallas_rules.control import argument_names
 from mgpu.frontend.pallas_rules.refs import ImportedRef
 from mgpu.frontend.pallas_rules.translator import Translator, is_jaxpr, open_jaxpr
@@ -62,7 +62,9 @@ def import_program(equation: Any, replaced_params: Mapping[str, Any], trees: tup
     params = equation.params
     line = source_line(equation.source_info)
     if len(params["jaxprs"]) != 1 or params["external_meshes"]:
-        raise Unsupported(f"{line} kernel: several meshes in one launch cannot be imported. Launch one kernel for each.")
+        raise Unsupported(
+            f"{line} kernel: several meshes in one launch cannot be imported. Launch one kernel for each."
+        )
     if any(isinstance(atom.aval, AbstractRef) for atom in equation.invars):
         raise Unsupported(f"{line} kernel: refs as operands of a launch cannot be imported. Pass arrays.")
     if params["input_output_aliases"]:
@@ -80,9 +82,8 @@ def import_program(equation: Any, replaced_params: Mapping[str, Any], trees: tup
         if inner is None:
             translator.evaluate(jaxpr, consts, gmem)
             return
-        scratch = [
-            ImportedRef(ref, tuple(layout)) for ref, layout in zip(refs[len(gmem) :], layouts, strict=True)
-        ]
+        avals = [var.aval for var in inner.invars]
+        scratch = [imported_ref(*each) for each in zip(refs[len(gmem) :], avals, layouts, strict=True)]
         values = dict(zip((*jaxpr.invars, *jaxpr.constvars), (*gmem, *consts), strict=True))
         translator.evaluate(inner, [values[var] for var in gmem_of_inner], scratch)
 

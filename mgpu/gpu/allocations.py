@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
+from jax.core import ShapedArray
 from jax.experimental.pallas import mosaic_gpu
 
+from mgpu.jax_internals import AbstractRef
 from mgpu.lang.barriers import BarrierSpace
 from mgpu.lang.hopper import AccumulatorSpace
 from mgpu.lang.memory import MemorySpace, TiledSpace
+from mgpu.lang.ref_union import RefUnionRef, UnionMemberTransform
+from mgpu.lang.semaphores import SemaphoreSpace
 from mgpu.lang.transforms import SwizzleTransform, TilingTransform
 
 
@@ -19,8 +24,19 @@ def allocation_type(aval: Any) -> Any:
     Args:
       aval: aval of a ref as the language allocates it; its memory space says what it is.
     """
+    if isinstance(aval, RefUnionRef):
+        return mosaic_gpu.RefUnion(*jax.tree.map(_member_type, tuple(aval.groups), is_leaf=is_member))
     make = _MAKE.get(type(aval.memory_space))
     return make(aval) if make else None
+
+
+def is_member(value: Any) -> bool:
+    """True for what selects one buffer of a union."""
+    return isinstance(value, UnionMemberTransform)
+
+
+def _member_type(member: UnionMemberTransform) -> Any:
+    return allocation_type(AbstractRef(ShapedArray(member.shape, member.dtype), memory_space=member.memory_space))
 
 
 def _memory(aval: Any) -> Any:
@@ -41,9 +57,15 @@ def layout_transform(transform: TilingTransform | SwizzleTransform) -> Any:
 
 def _barrier(aval: Any) -> Any:
     space: BarrierSpace = aval.memory_space
-    return mosaic_gpu.Barrier(
-        num_arrivals=space.num_arrivals, num_barriers=tuple(aval.shape), orders_tensor_core=space.orders_tensor_core
-    )
+    fields: dict[str, Any] = {
+        "num_arrivals": space.num_arrivals,
+        "num_barriers": tuple(aval.shape),
+        "orders_tensor_core": space.orders_tensor_core,
+    }
+    if not space.collective_axes:
+        return mosaic_gpu.Barrier(**fields)
+    axes: Any = space.collective_axes
+    return mosaic_gpu.ClusterBarrier(collective_axes=axes, leader_tracked=space.leader_tracked, **fields)
 
 
 _SPACES: Mapping[MemorySpace, Any] = {
@@ -57,4 +79,5 @@ _MAKE: Mapping[type, Callable[[Any], Any]] = {
     TiledSpace: _tiled_memory,
     BarrierSpace: _barrier,
     AccumulatorSpace: lambda aval: mosaic_gpu.ACC(tuple(aval.shape), aval.dtype),
+    SemaphoreSpace: lambda aval: mosaic_gpu.SemaphoreType.REGULAR(tuple(aval.shape)),
 }

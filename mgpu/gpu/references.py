@@ -6,14 +6,36 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu
 
 from mgpu.errors import Unsupported
-from mgpu.jax_internals import BitcastTransform, NDIndexer, ReshapeTransform, TransposeTransform
+from mgpu.gpu.allocations import is_member
+from mgpu.jax_internals import BitcastTransform, NDIndexer, ReshapeTransform, TransformedRef, TransposeTransform
 from mgpu.lang.barriers import BarrierSpace
+from mgpu.lang.cluster_refs import PeerCtaTransform
 from mgpu.lang.primitive import View
+from mgpu.lang.ref_union import UnionMemberTransform
+
+
+class UnionRefs:
+    """A ref to a union of buffers, unpacked: JAX's ref for each member.
+
+    Args:
+      groups: groups of members, as our aval of the union tells them.
+      ref: JAX's ref to the union.
+    """
+
+    def __init__(self, groups: Any, ref: Any) -> None:
+        members = jax.tree.leaves(tuple(groups), is_leaf=is_member)
+        refs = jax.tree.leaves(tuple(ref), is_leaf=lambda x: isinstance(x, TransformedRef))
+        self._members = list(zip(members, refs, strict=True))
+
+    def select(self, member: Any) -> Any:
+        """Returns JAX's ref for a member."""
+        return next(ref for each, ref in self._members if each == member)
 
 
 def apply_transforms(ref: Any, transforms: Sequence[Any]) -> Any:
@@ -37,6 +59,10 @@ _APPLY: Mapping[type, Callable[[Any, Any], Any]] = {
     TransposeTransform: lambda ref, transform: mosaic_gpu.transpose_ref(ref, tuple(transform.permutation)),
     ReshapeTransform: lambda ref, transform: ref.reshape(tuple(transform.shape)),
     BitcastTransform: lambda ref, transform: ref.bitcast(transform.dtype),
+    UnionMemberTransform: lambda ref, transform: ref.select(transform),
+    PeerCtaTransform: lambda ref, transform: mosaic_gpu.cluster_ref(
+        ref, dict(zip(transform.axes, transform.indices, strict=True))
+    ),
 }
 
 

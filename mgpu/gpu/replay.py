@@ -22,10 +22,13 @@ from mgpu.frontend.program import KernelProgram
 from mgpu.frontend.regions import Path, Region, regions_of
 from mgpu.gpu.allocations import allocation_type
 from mgpu.gpu.recorder import Recorder
-from mgpu.gpu.references import apply_transforms, is_barrier, slot_number, slot_terms
-from mgpu.gpu.rules import RULES, Call
-from mgpu.jax_internals import SourceLine, at_source_of, scan_split, source_line
+from mgpu.gpu.references import UnionRefs, apply_transforms, is_barrier, slot_number, slot_terms
+from mgpu.gpu.rules import RULES, WITHOUT_COUNTERPART, Call
+from mgpu.jax_internals import AbstractRef, SourceLine, at_source_of, scan_split, source_line
+from mgpu.lang.hopper import AccumulatorSpace
 from mgpu.lang.primitive import KernelEffect, View, unflatten_operands
+from mgpu.lang.ref_union import RefUnionRef
+from mgpu.lang.warps import mesh_of_region
 from mgpu.passes.sites import SitePlan
 from mgpu.sites import Edge
 
@@ -53,6 +56,7 @@ class Replay:
             "scan": self._scan,
             "while": self._while,
             "run_scoped": self._run_scoped,
+            "run_state": self._run_state,
             "get": self._get,
             "swap": self._swap,
             "addupdate": self._addupdate,
@@ -125,7 +129,8 @@ class Replay:
         name = equation.primitive.name
         rule = RULES.get(name)
         if rule is None:
-            raise self._unsupported(name, "JAX's Mosaic GPU module has no such operation. Run it on the simulator.")
+            instead = WITHOUT_COUNTERPART.get(name, "JAX has no such operation. Set MGPU_TARGET=sim to simulate the kernel.")
+            raise self._unsupported(name, instead)
         params = {key: value for key, value in equation.params.items() if key != "tree"}
         views = unflatten_operands(equation.params["tree"], equation.invars)
         operands = tuple(map(self._operand, views))
@@ -135,7 +140,7 @@ class Replay:
         is_instant = recorded and self._plan.sites[site].kind.is_instant
         if recorded:
             self._record(site, Edge.INSTANT if is_instant else Edge.BEGIN, slot)
-        result = rule(Call(name, operands, params, self._caller[-1]))
+        result = rule(Call(name, operands, params, self._caller[-1], self._program.params.lowering_semantics))
         if recorded and not is_instant:
             self._record(site, Edge.END, slot)
         if not equation.primitive.multiple_results:
@@ -262,13 +267,17 @@ class Replay:
 
     def _run_scoped(self, equation: Any, path: Path) -> Sequence[Any]:
         (region,) = regions_of(equation)
+        if mesh_of_region(equation) is not None:
+            return self._warps(equation, path)
         types = [allocation_type(var.aval) for var in region.allocated]
         for var, kind in zip(region.allocated, types, strict=True):
             if kind is None:
                 raise self._unsupported(f"memory space {var.aval.memory_space}", "Run the kernel on the simulator.")
 
         def body(*refs: Any) -> tuple[Any, ...]:
-            self._values.update(zip(region.allocated, refs, strict=True))
+            for var, ref in zip(region.allocated, refs, strict=True):
+                is_union = isinstance(var.aval, RefUnionRef)
+                self._values[var] = UnionRefs(var.aval.groups, ref) if is_union else ref
             return tuple(self._inside(region, (*path, 0)))
 
         return pl.run_scoped(body, *types, collective_axes=equation.params.get("collective_axes") or ())
@@ -276,14 +285,28 @@ class Replay:
     def _warps(self, equation: Any, path: Path) -> Sequence[Any]:
         """Replays a region that each warp of the warpgroup runs on its own."""
         (region,) = regions_of(equation)
-        mesh = equation.params["mesh"] if "mesh" in equation.params else equation.params["meshes"][0]
+        axis = mesh_of_region(equation)
 
         def body(warp: Any) -> None:
-            self._warp_axes[mesh.axis_name] = warp
+            self._warp_axes[axis] = warp
             self._inside(region, (*path, 0))
 
         mosaic_gpu.warp_map(body)
         return []
+
+    def _run_state(self, equation: Any, path: Path) -> Sequence[Any]:
+        """Replays a region whose refs hold values: accumulators that start from an array."""
+        (region,) = regions_of(equation)
+        states = [pair for pair in region.inputs if not isinstance(getattr(pair[1], "aval", None), AbstractRef)]
+
+        def body(refs: Sequence[Any]) -> None:
+            for inner, outer in region.inputs:
+                self._values[inner] = self._read(outer) if (inner, outer) not in states else None
+            self._values.update(zip([inner for inner, _ in states], refs, strict=True))
+            self._region(region.jaxpr, (*path, 0))
+
+        start = [_initial_state(inner.aval, self._read(outer)) for inner, outer in states]
+        return pl.run_state(body)(start)
 
     def _axis_index(self, equation: Any, path: Path) -> Sequence[Any]:
         name = equation.params["axis_name"]
@@ -298,6 +321,10 @@ class Replay:
     def _unsupported(self, what: str, instead: str) -> Unsupported:
         source: SourceLine = self._caller[-1]
         return Unsupported(f"{source} kernel {self._program.name}: {what} is not available on the GPU. {instead}")
+
+
+def _initial_state(aval: Any, value: Any) -> Any:
+    return mosaic_gpu.ACC.init(value) if isinstance(aval.memory_space, AccumulatorSpace) else value
 
 
 def _is_atom(value: Any) -> bool:

@@ -148,7 +148,9 @@ def _select(dimension: BlockDimension, index: Any) -> Any:
     return pl.ds(start - dimension.pad_low if dimension.pad_low else start, dimension.size)
 
 
-def resolve_block(name: str, spec: pl.BlockSpec, shape: Sequence[int], dtype: Any, *, default_space: Any = SMEM) -> Block:
+def resolve_block(
+    name: str, spec: pl.BlockSpec, shape: Sequence[int], dtype: Any, *, default_space: Any = SMEM
+) -> Block:
     """Pairs a spec with an operand.
 
     Args:
@@ -171,7 +173,9 @@ def resolve_block(name: str, spec: pl.BlockSpec, shape: Sequence[int], dtype: An
         )
     delay = getattr(spec, "delay_release", 0)
     if isinstance(delay, bool) or not isinstance(delay, int) or delay < 0:
-        raise KernelTypeError(f"{current_source_line()} {name}: delay_release must be an integer of at least 0, got {delay!r}.")
+        raise KernelTypeError(
+            f"{current_source_line()} {name}: delay_release must be an integer of at least 0, got {delay!r}."
+        )
     dimensions = tuple(_dimension(name, size) for size in block_shape)
     return Block(
         name=name,
@@ -225,5 +229,7 @@ def _size(name: str, size: Any) -> int:
     except AttributeError:
         value = 0
     if value < 1:
-        raise KernelTypeError(f"{current_source_line()} {name}: a block size must be a positive integer or None, got {size!r}.")
+        raise KernelTypeError(
+            f"{current_source_line()} {name}: a block size must be a positive integer or None, got {size!r}."
+        )
     return value

@@ -59,7 +59,8 @@ def _check_box(operation: str, src: View, dst: View, *, parts: tuple[int, int] =
     if shape != dst.shape or src.dtype != dst.dtype:
         part = f", of which each CTA gets {list(shape)}" if count > 1 else ""
         raise type_error(
-            operation, f"dst is {dst} but src is {src}{part}. A TMA copy moves one whole box; slice or widen one of them."
+            operation,
+            f"dst is {dst} but src is {src}{part}. A TMA copy moves one whole box; slice or widen one of them.",
         )
     row_bits = (src.shape[-1] if src.shape else 1) * bits_of(src.dtype)
     if row_bits % 128:
@@ -214,7 +215,9 @@ def _partition(operation: str, leader_tracked: Any, collective_axes: Any) -> tup
     if leader_tracked is None:
         return None, None
     if collective_axes is None:
-        raise type_error(operation, "leader_tracked needs collective_axes: name the cluster axes whose CTAs copy together.")
+        raise type_error(
+            operation, "leader_tracked needs collective_axes: name the cluster axes whose CTAs copy together."
+        )
     # By name, so that the enumerations of other implementations of the language are taken too.
     if type(leader_tracked).__name__ == "PARTITIONED":
         return "partitioned", int(leader_tracked.axis)

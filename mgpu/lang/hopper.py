@@ -156,7 +156,8 @@ def _check_wgmma(acc: Any, a: Any, b: Any) -> list[ShapedArray]:
         )
     if acc.shape[0] % 64 or acc.shape[1] % 8 or acc.shape[1] > 256:
         raise type_error(
-            operation, f"acc is {list(acc.shape)}: m must be a multiple of 64, n a multiple of 8 up to 256. Resize the slice."
+            operation,
+            f"acc is {list(acc.shape)}: m must be a multiple of 64, n a multiple of 8 up to 256. Resize the slice.",
         )
     _check_wgmma_types(acc, a, b)
     return []

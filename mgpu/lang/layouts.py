@@ -154,7 +154,8 @@ def check_layout(operation: str, layout: Any, shape: Sequence[int]) -> None:
     tail = tuple(shape)[-len(tile) :]
     if len(shape) < len(tile) or any(size % part for size, part in zip(tail, tile, strict=True)):
         raise type_error(
-            operation, f"{layout} repeats every {list(tile)} elements, which does not divide {list(shape)}. Pad the array."
+            operation,
+            f"{layout} repeats every {list(tile)} elements, which does not divide {list(shape)}. Pad the array.",
         )
 
 

@@ -1,8 +1,8 @@
 """Loops over a grid whose steps are shared out among CTAs or warpgroups, and orders that keep tiles in L2.
 
-    @plgpu.nd_loop((m_tiles, n_tiles), collective_axes="sm")
-    def _(info):
-        m, n = info.index
+@plgpu.nd_loop((m_tiles, n_tiles), collective_axes="sm")
+def _(info):
+    m, n = info.index
 """
 
 from __future__ import annotations
@@ -115,7 +115,9 @@ def _check_tiling(sizes: Sequence[Any], tiling: Sequence[int]) -> tuple[int, ...
     tile = tuple(int(side) for side in tiling)
     where = f"{current_source_line()} nd_loop: tiling={tile}"
     if len(tile) != len(sizes):
-        raise KernelTypeError(f"{where} has {len(tile)} sizes, the grid {tuple(sizes)} has {len(sizes)} axes. Give one for each.")
+        raise KernelTypeError(
+            f"{where} has {len(tile)} sizes, the grid {tuple(sizes)} has {len(sizes)} axes. Give one for each."
+        )
     if any(not isinstance(size, int) for size in sizes):
         raise KernelTypeError(f"{where} needs a static grid, got {tuple(sizes)}. Drop the tiling, or use planar_snake.")
     if any(side < 1 or size % side for size, side in zip(sizes, tile, strict=True)):

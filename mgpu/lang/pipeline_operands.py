@@ -97,7 +97,9 @@ def _is_spec(value: Any) -> bool:
     return isinstance(value, pl.BlockSpec)
 
 
-def _resolve(operation: str, what: str, specs: tuple[Any, ...], refs: Sequence[Any], grid: Sequence[Scalar]) -> Operands:
+def _resolve(
+    operation: str, what: str, specs: tuple[Any, ...], refs: Sequence[Any], grid: Sequence[Scalar]
+) -> Operands:
     flat_specs, tree = jax.tree.flatten(specs, is_leaf=_is_spec)
     flat_refs, ref_tree = jax.tree.flatten(tuple(refs), is_leaf=is_ref)
     if tree != ref_tree:

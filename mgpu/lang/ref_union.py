@@ -50,7 +50,9 @@ class UnionMemberTransform(Transform):
 class RefUnionRef(AbstractRef):
     """Aval of a ref to a union. Unpacking it gives each group of buffers."""
 
-    def __init__(self, inner_aval: Any, memory_space: Any = None, kind: Any = None, groups: tuple[Any, ...] = ()) -> None:
+    def __init__(
+        self, inner_aval: Any, memory_space: Any = None, kind: Any = None, groups: tuple[Any, ...] = ()
+    ) -> None:
         super().__init__(inner_aval, memory_space, kind)
         self.groups = groups
 

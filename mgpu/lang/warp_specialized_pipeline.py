@@ -199,7 +199,8 @@ def _allocation_types(settings: Settings, inputs: Operands, outputs: Operands) -
     types = {
         "inputs": [slots_type(inputs.blocks[number], slots) for number in inputs.in_smem],
         "outputs": [
-            slots_type(outputs.blocks[number], output_slots(outputs.motions[number], slots)) for number in outputs.in_smem
+            slots_type(outputs.blocks[number], output_slots(outputs.motions[number], slots))
+            for number in outputs.in_smem
         ],
         "loaded": [Barrier(num_arrivals=num_loads, num_barriers=slots)] if num_loads else [],
         "consumed": [consumed] * num_consumed,
@@ -298,4 +299,6 @@ def _check_warpgroups(settings: Settings) -> None:
         )
     state = settings.pipeline_state
     if isinstance(state, int) and int(state) not in list(PipelinePipeline):
-        raise KernelTypeError(f"{where} pipeline_state must be a PipelinePipeline or a scalar array of its values, got {state!r}.")
+        raise KernelTypeError(
+            f"{where} pipeline_state must be a PipelinePipeline or a scalar array of its values, got {state!r}."
+        )

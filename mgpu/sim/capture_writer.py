@@ -11,6 +11,7 @@ import numpy as np
 from mgpu.capture import TRACK_DTYPE, Capture, CaptureHeader
 from mgpu.params import TraceScope
 from mgpu.sim.activity import Activity
+from mgpu.sim.memory_system import MemoryCounters
 from mgpu.sim.warpgroup import Warpgroup
 from mgpu.units import WARPS_PER_WARPGROUP
 
@@ -25,6 +26,7 @@ def make_capture(
     ctas: np.ndarray,
     warpgroups: Iterable[Warpgroup],
     activity: Activity,
+    traffic: MemoryCounters,
 ) -> Capture:
     """Returns the capture of a finished launch.
 
@@ -35,6 +37,7 @@ def make_capture(
       ctas: table of `CTA_DTYPE`.
       warpgroups: all warpgroups of the launch, finished.
       activity: its activity log.
+      traffic: what its memory system moved.
     """
     ordered = sorted(warpgroups, key=lambda warpgroup: (warpgroup.cta.index, warpgroup.index))
     # Warps that run in step share a recorder, so under WARP scope each writes what the warpgroup does.
@@ -63,7 +66,7 @@ def make_capture(
     ]
     unit_spans, arrivals = activity.to_arrays()
     return Capture(
-        header=_header(kernel, launch_number, ctas_per_sm),
+        header=_header(kernel, launch_number, ctas_per_sm, traffic),
         tracks=np.array(tracks, TRACK_DTYPE),
         words=np.concatenate(words) if words else np.zeros((0, 2), np.uint32),
         ctas=ctas,
@@ -76,7 +79,7 @@ def _nanoseconds(kernel: PreparedKernel, cycles: int) -> int:
     return round(cycles * 1e9 / kernel.device.clock_hz)
 
 
-def _header(kernel: PreparedKernel, launch_number: int, ctas_per_sm: int) -> CaptureHeader:
+def _header(kernel: PreparedKernel, launch_number: int, ctas_per_sm: int, traffic: MemoryCounters) -> CaptureHeader:
     program, device, budget = kernel.program, kernel.device, kernel.budget
     launch, params = program.launch, program.params
     return CaptureHeader(
@@ -104,6 +107,12 @@ def _header(kernel: PreparedKernel, launch_number: int, ctas_per_sm: int) -> Cap
         sites=kernel.plan.sites,
         barriers=kernel.plan.barriers,
         tool=_tool(),
+        traffic_bytes={
+            "hbm_read": traffic.hbm_read_bytes,
+            "hbm_write": traffic.hbm_write_bytes,
+            "l2_read": traffic.l2_read_bytes,
+            "l2_write": traffic.l2_write_bytes,
+        },
     )
 
 

@@ -78,7 +78,9 @@ def prepare(program: KernelProgram, device: Device, num_sms: int, options: Inter
         compile_warpgroup(program, plan, device, compile_options, warpgroup)
         for warpgroup in range(program.launch.num_threads)
     )
-    return PreparedKernel(program, device, num_sms, options, plan, budget, record_cycles, codes, find_byte_exact(program))
+    return PreparedKernel(
+        program, device, num_sms, options, plan, budget, record_cycles, codes, find_byte_exact(program)
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,7 +188,8 @@ class _Run:
         capture = None
         if self.activity is not None:
             per_sm = self.machine.ctas_per_sm(kernel.resources)
-            capture = make_capture(kernel, launch_number, per_sm, ctas, self.warpgroups, self.activity)
+            traffic = self.machine.memory.counters
+            capture = make_capture(kernel, launch_number, per_sm, ctas, self.warpgroups, self.activity, traffic)
         cycles = int(ctas["end"].max() - ctas["begin"].min())
         return RunResult(outputs, cycles, self.engine.events, capture, ctas)
 

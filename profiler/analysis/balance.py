@@ -95,9 +95,7 @@ def _sms(ctas: pl.DataFrame, cycles: int) -> pl.DataFrame:
     """Sums the union of the CTAs' lifetimes per SM."""
     ordered = ctas.sort("sm", "begin", "cta").with_columns(end=pl.col("begin") + pl.col("dur"))
     reach = ordered.with_columns(before=pl.col("end").cum_max().shift(1).over("sm").fill_null(0))
-    added = reach.with_columns(
-        added=(pl.col("end") - pl.max_horizontal("begin", "before")).clip(lower_bound=0)
-    )
+    added = reach.with_columns(added=(pl.col("end") - pl.max_horizontal("begin", "before")).clip(lower_bound=0))
     sums = added.group_by("sm").agg(
         ctas=pl.len().cast(pl.Int64),
         first_begin=pl.col("begin").min(),

@@ -24,11 +24,11 @@ class CompareReport:
     Attributes:
       a_cycles, b_cycles: lengths of the analysed stretches; B's is converted if the devices differ.
       a_ns, b_ns: the same in ns, each at its own clock.
-      categories: per `role, category`: `a_cycles, b_cycles, delta_cycles` of one track on average; per role, they sum to
-        the difference.
-      waits: the waiting part of these, per `role, kind, barrier`.
-      causes: per `cause, detail, barrier` of tensor-core bubbles, and what is busy: of one SM in use on average; they sum
+      categories: per `role, category`: `a_cycles, b_cycles, delta_cycles` of one track on average; per role, they sum
         to the difference.
+      waits: the waiting part of these, per `role, kind, barrier`.
+      causes: per `cause, detail, barrier` of tensor-core bubbles, and what is busy: of one SM in use on average; they
+        sum to the difference.
       phases: per `name` (warpgroup) and `phase` (prologue, loop, epilogue): medians over CTAs.
       iterations: per `name, iteration`: median length over CTAs.
       notes: what is different about the two runs besides their times.

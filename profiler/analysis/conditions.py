@@ -2,8 +2,8 @@
 
     METRIC  > | >= | < | <=  VALUE
 
-A VALUE with a sign is a change from the baseline launch (`+2%` is relative, `+500` in the metric's unit); without a sign
-it is the metric itself.
+A VALUE with a sign is a change from the baseline launch (`+2%` is relative, `+500` in the metric's unit); without a
+sign it is the metric itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from mgpu.errors import ParamsError
 from mgpu.sites import Category
 from profiler.report import Report
 
-_FORM = re.compile(r"\s*(?P<metric>[\w:.-]+?)\s*(?P<operator>>=|<=|>|<)\s*(?P<sign>[+-]?)(?P<number>\d+(\.\d*)?)\s*(?P<percent>%?)\s*")
+_FORM = re.compile(
+    r"\s*(?P<metric>[\w:.-]+?)\s*(?P<operator>>=|<=|>|<)\s*(?P<sign>[+-]?)(?P<number>\d+(\.\d*)?)\s*(?P<percent>%?)\s*"
+)
 _OPERATORS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 METRICS = {
     "time": "length of the launch in µs",
@@ -114,6 +116,8 @@ def _wait_share(report: Report, barrier: str) -> float:
     own = waits.filter(pl.col("barrier") == barrier)
     if own.is_empty():
         names = sorted(set(waits["barrier"].to_list()) - {""})
-        raise ParamsError(f"wait:{barrier}: nobody waits on a barrier of that name, only on {', '.join(names) or 'none'}.")
+        raise ParamsError(
+            f"wait:{barrier}: nobody waits on a barrier of that name, only on {', '.join(names) or 'none'}."
+        )
     tracks = report.trace.tracks.filter(pl.col("role").is_in(own["role"].unique().implode())).height
     return int(own["cycles"].sum()) / max(report.window.end * tracks, 1)

@@ -153,7 +153,7 @@ class _Labels:
         )
 
     def describe(self, edges: np.ndarray) -> pl.DataFrame:
-        """Returns a row per edge, or two: recording is split off, and so is what a load took longer than the fastest."""
+        """Returns a row per edge, or two: recording is split off, and what a load took longer than the fastest."""
         graph = self.graph
         begin = graph.time[graph.edges.src[edges]]
         dur = graph.time[graph.edges.dst[edges]] - begin

@@ -88,7 +88,8 @@ def _program_order(trace: Trace, nodes: _Nodes, released: Edges, times: np.ndarr
     length = times[dst] - times[src]
     weight = length.copy()
     is_released = np.zeros(nodes.count, bool)
-    is_released[released.dst] = True
+    binding = times[released.src] + released.weight == times[released.dst]
+    is_released[released.dst[binding]] = True
     waits = np.append(_is_wait_that_ends(trace), [False] * 3)[leaves.span[rows]]
     ends_here = leaves.span[rows + 1] != leaves.span[rows]
     free = waits & ends_here & is_released[dst]
@@ -120,7 +121,8 @@ def _barrier_edges(trace: Trace, nodes: _Nodes, units: UnitNodes) -> Edges:
     ends = trace.waits.select(
         *PHASE_KEYS, "track", "blocked", wait=pl.int_range(pl.len()), end=pl.col("begin") + pl.col("dur")
     )
-    arrivals = trace.arrivals.select(*PHASE_KEYS, "arrival", "time", "completes", "source_track", "source_event")
+    arrivals = trace.arrivals.select(*PHASE_KEYS, "arrival", "time", "completes", "source_track")
+    arrivals = arrivals.with_columns(source_event=_source_events(trace))
     is_unit = trace.arrivals["source"].str.starts_with("WG").not_()
     pairs = arrivals.with_columns(is_unit=is_unit).join(ends, on=PHASE_KEYS).filter(pl.col("time") <= pl.col("end"))
     time, end, wait = (pairs[name].to_numpy().astype(np.int64) for name in ("time", "end", "wait"))
@@ -135,6 +137,19 @@ def _barrier_edges(trace: Trace, nodes: _Nodes, units: UnitNodes) -> Edges:
     hop = np.where(binding, end - time, np.minimum(shortest_hop(trace), end - time))
     edges = Edges.of(Step.HOP, src, dst, offset + hop, wait, pairs["track"].to_numpy())
     return edges.take((src >= 0) & (dst >= 0))
+
+
+def _source_events(trace: Trace) -> pl.Series:
+    """Returns the async span behind each arrival of a unit: as recorded, else the load that landed at that moment."""
+    place = trace.tracks.select(pl.col("track").alias("source_track"), pl.col("cta").alias("source_cta"))
+    landed = trace.async_spans.filter(pl.col("unit") == "tma_load").select(
+        pl.col("cta").alias("source_cta"), "slot", time=pl.col("begin") + pl.col("dur"), landed="async_span"
+    )
+    landed = landed.unique(["source_cta", "slot", "time"], keep="last", maintain_order=True)
+    known = trace.arrivals.join(place, on="source_track", how="left", maintain_order="left")
+    known = known.join(landed, on=["source_cta", "slot", "time"], how="left", maintain_order="left")
+    recorded = pl.when(pl.col("source_event") >= 0).then("source_event")
+    return known.select(pl.coalesce(recorded, "landed").fill_null(-1).cast(pl.Int64)).to_series()
 
 
 def _completion_edges(trace: Trace, nodes: _Nodes, units: UnitNodes) -> list[Edges]:

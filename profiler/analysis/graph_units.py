@@ -113,8 +113,8 @@ def add_units(trace: Trace, add: _AddNodes, before: _FindNodes) -> UnitNodes:
 def _issue_times(trace: Trace, rows: np.ndarray, track: np.ndarray, kind: SiteKind) -> np.ndarray:
     """Returns when each piece of work was handed to its unit.
 
-    A load begins when it is issued. An MMA may begin later, if the pipe was taken: the n-th group that a track issues at
-    a site belongs to the n-th issue recorded there, which is over when the group has been handed over.
+    A load begins when it is issued. An MMA may begin later, if the pipe was taken: the n-th group that a track issues
+    at a site belongs to the n-th issue recorded there, which is over when the group has been handed over.
     """
     begin = trace.async_spans["begin"].to_numpy().astype(np.int64)[rows]
     if kind is not SiteKind.MMA_ISSUE or not len(rows):

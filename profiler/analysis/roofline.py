@@ -63,7 +63,7 @@ def find_roofline(trace: Trace) -> RooflineReport:
         ("tensor core", _most(mma, "flops"), "FLOP", peaks.get("tensor_flops", 0.0)),
         ("tensor core, all SMs", int(mma["flops"].sum()), "FLOP", peaks.get("tensor_flops", 0.0) * sms),
         ("TMA", _most(copies, "bytes"), "bytes", peaks.get("tma_bytes", 0.0)),
-        ("HBM", load_bytes + store_bytes, "bytes", peaks.get("hbm_bytes", 0.0) * sms),
+        ("HBM", _hbm_bytes(trace), "bytes", peaks.get("hbm_bytes", 0.0) * sms),
     ]
     cycles = use.window.end
     table = [
@@ -79,6 +79,12 @@ def find_roofline(trace: Trace) -> RooflineReport:
         "least_cycles", "ceiling", descending=[True, False]
     )
     return RooflineReport(known_window(trace), int(mma["flops"].sum()), load_bytes, store_bytes, ceilings, cycles)
+
+
+def _hbm_bytes(trace: Trace) -> int:
+    """Bytes between HBM and L2. What TMA moves is no substitute: most of it comes from L2 when tiles are shared."""
+    traffic = trace.header.traffic_bytes
+    return traffic.get("hbm_read", 0) + traffic.get("hbm_write", 0)
 
 
 _COPIES = ((SiteKind.TMA_LOAD, "tma_load"), (SiteKind.TMA_STORE, "tma_store"))

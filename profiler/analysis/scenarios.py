@@ -15,7 +15,7 @@ from mgpu.sites import Category, SiteKind
 from profiler.analysis.event_graph import CODE, Step
 from profiler.analysis.graph_edges import LaunchGraph
 from profiler.analysis.leaves import BETWEEN
-from profiler.analysis.wait_causes import find_wait_causes, fastest_of_size
+from profiler.analysis.wait_causes import fastest_of_size, find_wait_causes
 
 HALF = 0.5
 TENTH_FASTER = 1 / 1.1
@@ -123,7 +123,9 @@ def _one_more_stage(launch: LaunchGraph, ring: Ring) -> Scenario | None:
     moved = np.flatnonzero(edges.step == CODE[Step.HOP])
     moved = moved[in_ring[edges.row[moved]]]
     order = moved[np.argsort(edges.row[moved], kind="stable")]
-    first, last = (np.searchsorted(edges.row[order], previous[edges.row[moved]], side=side) for side in ("left", "right"))
+    first, last = (
+        np.searchsorted(edges.row[order], previous[edges.row[moved]], side=side) for side in ("left", "right")
+    )
     turn = np.empty(len(edges), np.int64)  # which of its wait's releases an edge is
     turn[order] = np.arange(len(order)) - np.searchsorted(edges.row[order], edges.row[order])
     donor = first + turn[moved]

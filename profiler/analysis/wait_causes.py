@@ -88,7 +88,9 @@ def find_wait_causes(trace: Trace, leaves: Leaves) -> WaitCauses:
     landed = _take(load_end, load) if observed else np.where(blocked, end, UNKNOWN)
     cycles = np.where((issued != UNKNOWN) & (landed != UNKNOWN), landed - issued, UNKNOWN)
     size = _take(loads.size, load)
-    fastest = fastest_of_size(loads.size, load_end - loads.issued, size) if observed else fastest_of_size(size, cycles, size)
+    fastest = (
+        fastest_of_size(loads.size, load_end - loads.issued, size) if observed else fastest_of_size(size, cycles, size)
+    )
     issuer = _take(loads.track, load)
     held_by = _held_by(trace, leaves, issuer, begin - fastest, for_data)
     held_by = np.where((fastest != UNKNOWN) & (issuer != UNKNOWN), held_by, UNKNOWN)

@@ -53,9 +53,7 @@ def predict_changes(trace: Trace, launch: LaunchGraph | None = None) -> WhatIfRe
         "is_bound": pl.Boolean(), "caveat": pl.String(), "provenance": pl.String(),
     }  # fmt: skip
     table = pl.DataFrame(rows, schema=schema, orient="row")
-    return WhatIfReport(
-        known_window(trace), table.sort("gain_cycles", "scenario", descending=[True, False]), trace.end
-    )
+    return WhatIfReport(known_window(trace), table.sort("gain_cycles", "scenario", descending=[True, False]), trace.end)
 
 
 def _predict(launch: LaunchGraph, scenario: Scenario) -> tuple[str, int, int, float, bool, str, str]:

@@ -28,9 +28,7 @@ EXIT_ERROR = 2
 Profile = Annotated[Path, typer.Argument(help="Profile directory, launch folder, or capture file.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of text.")]
-LaunchName = Annotated[
-    str, typer.Option("--launch", help="This launch, such as matmul-0001. Default: the newest one.")
-]
+LaunchName = Annotated[str, typer.Option("--launch", help="This launch, such as matmul-0001. Default: the newest one.")]
 AllLaunches = Annotated[bool, typer.Option("--all", help="All launches, not only the newest.")]
 FailIf = Annotated[
     list[str] | None,

@@ -124,7 +124,9 @@ def _waterfall(title: str, table: pl.DataFrame) -> Section:
         return Section(title, ("no change",))
     section = arguments.table_section(title, changed.head(_SHOWN), dict.fromkeys(changed.columns, _cycles))
     rest = changed.slice(_SHOWN)
-    notes = (f"... and {float(rest['delta_cycles'].sum()):+,.0f} cycles in {rest.height} more rows",) if rest.height else ()
+    notes = (
+        (f"... and {float(rest['delta_cycles'].sum()):+,.0f} cycles in {rest.height} more rows",) if rest.height else ()
+    )
     return Section(section.title, (), section.columns, section.rows, notes)
 
 

@@ -28,7 +28,9 @@ def perfetto(
     ],
     launch: LaunchName = "",
     port: Port = PERFETTO_PORT,
-    ui: Annotated[Path | None, typer.Option("--ui", help="Folder of another Perfetto UI (a built or saved one).")] = None,
+    ui: Annotated[
+        Path | None, typer.Option("--ui", help="Folder of another Perfetto UI (a built or saved one).")
+    ] = None,
     browser: Annotated[bool, typer.Option(help="Open the page in the default browser.")] = True,
 ) -> None:
     """Show a launch in the Perfetto UI, served from this machine: nothing is fetched or uploaded."""

@@ -49,8 +49,8 @@ class ExportCounts:
     def to_text(self) -> str:
         """Returns the counts in a line."""
         line = (
-            f"{self.slices:,} slices, {self.instants:,} instants, {self.flows:,} flows, {self.counters:,} counter "
-            f"values on {self.tracks:,} tracks"
+            f"{self.slices + self.instants:,} slices ({self.instants:,} of them instants), {self.flows:,} flows, "
+            f"{self.counters:,} counter values on {self.tracks:,} tracks"
         )
         if self.sms < self.sms_total:
             line += f"; the first {self.sms} of {self.sms_total} SMs (choose others with sms=, or raise max_slices=)"

@@ -58,9 +58,7 @@ def build_capture(
     if len(names) > MAX_SITES:
         raise CaptureError(f"{kernel}: {len(names):,} different names; a capture holds {MAX_SITES:,} sites.")
     number = {name: index for index, name in enumerate(names)}
-    words = [
-        (pack_tag(number[name], edge), time & 0xFFFFFFFF) for track in tracks for name, edge, time in track.events
-    ]
+    words = [(pack_tag(number[name], edge), time & 0xFFFFFFFF) for track in tracks for name, edge, time in track.events]
     rows = [_track_row(track, clock_hz) for track in tracks]
     sites = tuple(Site(index, name, SiteKind.SCOPE) for name, index in number.items())
     return Capture(

@@ -2,8 +2,8 @@
 
 Fields as NVIDIA's documentation of IKET names them (docs.nvidia.com/cutlass, "IKET profiling"): `launches[]` with
 `kernelName`, `ranges[]` (`rangeName`, `startTs`, `endTs`, `warpLocs[]`), `markers[]` (`markerName`, `timestamp`,
-`location`) and `warpLifetimes[]`; a location has `smId`, `ctaId`, `warpId`. Names and locations may also be numbers: rows
-of `stringTable` and `locationTable`.
+`location`) and `warpLifetimes[]`; a location has `smId`, `ctaId`, `warpId`. Names and locations may also be numbers:
+rows of `stringTable` and `locationTable`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def import_iket(content: Mapping[str, Any], *, name: str, clock_hz: float = 0.0,
         raise CaptureError(f"{name}: the file holds no launch.")
     reader = _Reader(content, name)
     launch = content["launches"][-1]
-    notes = list(LOST)
+    notes: list[str] = list(LOST)
     if len(content["launches"]) > 1:
         notes.append(f"IKET's trace: {len(content['launches'])} launches in the file; this is the last")
     if not clock_hz > 0:
@@ -122,19 +122,20 @@ class _Reader:
 
 def _nesting_lanes(ranges: list[tuple[int, int, str]]) -> list[list[tuple[int, int, str]]]:
     """Splits ranges into as few lists as a greedy search needs so that within each, ranges nest or do not touch."""
-    lanes: list[tuple[list[tuple[int, int, str]], list[int]]] = [([], [])]
+    lanes: list[list[tuple[int, int, str]]] = [[]]
+    open_ends: list[list[int]] = [[]]  # per lane, outermost range first
     for begin, end, name in sorted(ranges, key=lambda row: (row[0], -row[1])):
-        for members, open_ends in lanes:
-            while open_ends and open_ends[-1] <= begin:
-                open_ends.pop()
-            if not open_ends or end <= open_ends[-1]:
-                break
-        else:
-            members, open_ends = [], []
-            lanes.append((members, open_ends))
-        members.append((begin, end, name))
-        open_ends.append(end)
-    return [members for members, _ in lanes]
+        for ends in open_ends:
+            while ends and ends[-1] <= begin:
+                ends.pop()
+        fits = [lane for lane, ends in enumerate(open_ends) if not ends or end <= ends[-1]]
+        if not fits:
+            lanes.append([])
+            open_ends.append([])
+        lane = fits[0] if fits else len(lanes) - 1
+        lanes[lane].append((begin, end, name))
+        open_ends[lane].append(end)
+    return lanes
 
 
 def _in_order(lane: list[tuple[int, int, str]], points: list[tuple[int, str]]) -> list[tuple[int, str, Edge]]:

@@ -14,6 +14,7 @@ from mgpu.frontend.pallas_rules import (
     blackwell,
     control,
     copies,
+    semaphores,
     tensor_core,
 )
 from mgpu.frontend.pallas_rules.translator import Rule
@@ -24,5 +25,6 @@ RULES: Mapping[str, Rule] = {
     **blackwell.RULES,
     **control.RULES,
     **copies.RULES,
+    **semaphores.RULES,
     **tensor_core.RULES,
 }

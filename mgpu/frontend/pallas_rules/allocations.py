@@ -1,13 +1,18 @@
-"""What JAX's kernels allocate: memory, barriers and accumulators, said in our types."""
+"""What JAX's kernels allocate: memory, unions, barriers, semaphores and accumulators, said in our types."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
+
 import mgpu
 from mgpu.errors import Unsupported
-from mgpu.jax_internals import current_source_line
+from mgpu.frontend.pallas_rules.refs import ImportedRef, ImportedUnion
+from mgpu.jax_internals import AbstractRef, TransformedRef, current_source_line
+from mgpu.lang.transforms import bits_of
 
 
 def allocation_type(aval: Any, layout: Sequence[Any]) -> Any:
@@ -34,6 +39,8 @@ def allocation_type(aval: Any, layout: Sequence[Any]) -> Any:
             num_arrivals=aval.dtype.num_arrivals,
             orders_tensor_core=aval.dtype.orders_tensor_core,
         )
+    if dtype_kind in _SEMAPHORES:
+        return mgpu.SemaphoreType[_SEMAPHORES[dtype_kind]](aval.shape)
     make = _BY_AVAL.get(type(aval).__name__) or _BY_SPACE.get(str(aval.memory_space))
     if make is None:
         raise Unsupported(
@@ -64,18 +71,51 @@ def _smem(aval: Any, layout: Sequence[Any]) -> Any:
 
 
 def _union(aval: Any, layout: Sequence[Any]) -> Any:
-    raise Unsupported(
-        f"{current_source_line()} run_scoped: {aval} is a RefUnion, which cannot be imported yet. "
-        "Allocate its members one by one."
-    )
+    del layout
+    return mgpu.RefUnion(*([allocation_type(*_split(leaf)) for leaf in _leaves(group)] for group in aval.refs))
 
 
+def imported_ref(ref: Any, aval: Any, layout: Sequence[Any]) -> ImportedRef:
+    """Returns our `ref` as what stands for JAX's.
+
+    Args:
+      ref: what was allocated as `allocation_type` says.
+      aval, layout: what `allocation_type` was asked for.
+    """
+    if type(aval).__name__ != _UNION:
+        return ImportedRef(ref, tuple(layout))
+    groups = []
+    for group in aval.refs:
+        places, end = [], 0
+        for leaf in _leaves(group):
+            member, member_layout = _split(leaf)
+            offset = -(-end // _UNION_ALIGNMENT_BYTES) * _UNION_ALIGNMENT_BYTES
+            places.append((offset, member_layout))
+            end = offset + math.prod(member.shape) * bits_of(member.dtype) // 8
+        groups.append(tuple(places))
+    return ImportedUnion(ref, (), tuple(groups))
+
+
+def _leaves(group: Any) -> list[Any]:
+    return jax.tree.leaves(group, is_leaf=lambda leaf: isinstance(leaf, (AbstractRef, TransformedRef)))
+
+
+def _split(leaf: Any) -> tuple[Any, tuple[Any, ...]]:
+    return (leaf.ref, tuple(leaf.transforms)) if isinstance(leaf, TransformedRef) else (leaf, ())
+
+
+ACCUMULATOR = "WGMMAAbstractAccumulatorRef"
+"""Name of the class of JAX's avals of wgmma accumulators."""
+
+_UNION = "AbstractRefUnion"
+_UNION_ALIGNMENT_BYTES = 1024  # as JAX lays out unions: the offsets name the members
+_SEMAPHORES: Mapping[str, str] = {"Semaphore": "REGULAR", "BarrierSemaphore": "BARRIER"}
 _LAYOUT: Mapping[str, Callable[[Any], Any]] = {
     "UntilingTransform": lambda t: mgpu.TilingTransform(t.tiling),
     "UnswizzleRef": lambda t: mgpu.SwizzleTransform(t.swizzle),
 }
 _BY_AVAL: Mapping[str, Callable[[Any, Sequence[Any]], Any]] = {
-    "WGMMAAbstractAccumulatorRef": _accumulator,
-    "AbstractRefUnion": _union,
+    ACCUMULATOR: _accumulator,
+    _UNION: _union,
 }
 _BY_SPACE: Mapping[str, Callable[[Any, Sequence[Any]], Any]] = {"smem": _smem}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.extend.core import primitives
 
 import mgpu
@@ -47,8 +48,8 @@ def _swap(translator: Translator, equation: Any, operands: list[Any]) -> list[An
 def _add_update(translator: Translator, equation: Any, operands: list[Any]) -> list[Any]:
     del translator
     ref, value, *leaves = operands
-    bare, flat, tree = _flat(ref, equation, leaves)
-    primitives.addupdate_p.bind(bare, value, *flat, **{**equation.params, "tree": tree})
+    view = take_view(ref, equation.params["tree"], leaves)
+    view[...] = view[...] + value
     return []
 
 
@@ -110,6 +111,14 @@ def _print_layout(translator: Translator, equation: Any, operands: list[Any]) ->
     return []
 
 
+def _reduce(reduction: Callable[..., Any]) -> Rule:
+    def rule(translator: Translator, equation: Any, operands: list[Any]) -> list[Any]:
+        del translator
+        return [reduction(operands[0], axis=equation.params["axes"])]
+
+    return rule
+
+
 RULES: Mapping[str, Rule] = {
     "get": _get,
     "swap": _swap,
@@ -118,4 +127,9 @@ RULES: Mapping[str, Rule] = {
     "store": _store,
     "layout_cast": _layout_cast,
     "print_layout": _print_layout,
+    # JAX 0.12: reductions whose instruction-level parallelism is chosen
+    "mosaic_gpu_reduce_sum": _reduce(jnp.sum),
+    "mosaic_gpu_reduce_max": _reduce(jnp.max),
+    "mosaic_gpu_reduce_min": _reduce(jnp.min),
+    "mosaic_gpu_reduce_prod": _reduce(jnp.prod),
 }

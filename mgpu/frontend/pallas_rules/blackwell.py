@@ -38,5 +38,7 @@ def _refuse(needs: str, instead: str) -> Rule:
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_BLACKWELL, _refuse("a Blackwell GPU; the simulated GPU is Hopper", "Use wgmma, SMEM and ACC.")),
     **dict.fromkeys(_SEVERAL_GPUS, _refuse("several GPUs; one is simulated", "Run the kernel of one device.")),
-    **dict.fromkeys(_COMPILED, _refuse("the GPU compiler: it inserts MLIR", "Write it with the language's operations.")),
+    **dict.fromkeys(
+        _COMPILED, _refuse("the GPU compiler: it inserts MLIR", "Write it with the language's operations.")
+    ),
 }

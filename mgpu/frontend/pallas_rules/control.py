@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jax import lax
@@ -12,7 +12,7 @@ from jax.experimental import pallas as pl
 import mgpu
 from mgpu.errors import Unsupported
 from mgpu.frontend.build import name_arguments
-from mgpu.frontend.pallas_rules.allocations import allocation_type
+from mgpu.frontend.pallas_rules.allocations import ACCUMULATOR, allocation_type, imported_ref
 from mgpu.frontend.pallas_rules.refs import Cell, ImportedRef, as_operand
 from mgpu.frontend.pallas_rules.translator import Rule, Translator, is_jaxpr, open_jaxpr
 from mgpu.jax_internals import current_source_line, scan_split
@@ -56,12 +56,28 @@ def _run_scoped(translator: Translator, equation: Any, operands: list[Any]) -> l
     types = [allocation_type(var.aval, layout) for var, layout in zip(jaxpr.invars, layouts, strict=True)]
 
     def body(*refs: Any) -> list[Any]:
-        imported = [ImportedRef(ref, tuple(layout)) for ref, layout in zip(refs, layouts, strict=True)]
+        avals = [var.aval for var in jaxpr.invars]
+        imported = [imported_ref(*each) for each in zip(refs, avals, layouts, strict=True)]
         return translator.evaluate(jaxpr, operands, imported)
 
     named = name_arguments(body, argument_names(jaxpr))
     collective_axes = tuple(map(translator.axis_name, params["collective_axes"]))
     return pl.run_scoped(named, *types, collective_axes=collective_axes)
+
+
+def _warp_region(translator: Translator, equation: Any, operands: list[Any]) -> list[Any]:
+    params = equation.params  # of core_map in JAX 0.10.2, where the operands are the constants; of mpmd_map in 0.12
+    mesh = params["mesh"] if "mesh" in params else params["meshes"][0]
+    if type(mesh).__name__ != "WarpMesh":
+        raise Unsupported(f"{current_source_line()} {mesh}: only WarpMesh divides a kernel further. Use warp_map.")
+    jaxpr, _ = open_jaxpr(params["jaxpr"] if "jaxpr" in params else params["jaxprs"][0])
+    consts, inputs = (operands, []) if jaxpr.constvars else ([], operands)
+
+    def on_warp(_: Any) -> None:
+        translator.with_axis(mesh.axis_name, "warp").evaluate(jaxpr, consts, inputs)
+
+    mgpu.warp_map(on_warp)
+    return []
 
 
 def _axis_index(translator: Translator, equation: Any, operands: list[Any]) -> list[Any]:
@@ -87,27 +103,22 @@ def _short_name(name: str | None) -> str:
 
 def _run_state(translator: Translator, equation: Any, operands: list[Any]) -> list[Any]:
     jaxpr, consts = open_jaxpr(equation.params["jaxpr"])
-    accumulators = [
-        index for index, var in enumerate(jaxpr.invars) if type(var.aval).__name__ == "WGMMAAbstractAccumulatorRef"
+    started = [
+        index
+        for index, (var, operand) in enumerate(zip(jaxpr.invars, operands, strict=True))
+        if type(var.aval).__name__ == ACCUMULATOR and not isinstance(operand, ImportedRef)
     ]
-    if len(accumulators) > 1:
-        raise Unsupported(
-            f"{current_source_line()} run_state: {len(accumulators)} accumulators start from values; one can. "
-            "Nest one run_state in the other."
-        )
     inside = [operand if isinstance(operand, (ImportedRef, Cell)) else Cell(operand) for operand in operands]
 
-    def body(*accumulator: Any) -> None:
-        for index, ref in zip(accumulators, accumulator, strict=True):
+    def body(refs: Sequence[Any]) -> None:
+        for index, ref in zip(started, refs, strict=True):
             inside[index] = ImportedRef(ref)
         translator.evaluate(jaxpr, consts, inside)
 
-    if not accumulators:
-        body()
-        return [as_operand(cell) for cell in inside]
-    (index,) = accumulators
-    results = [as_operand(cell) for cell in operands]
-    results[index] = pl.run_state(body)(mgpu.ACC.init(operands[index]))
+    finals = pl.run_state(body)([mgpu.ACC.init(operands[index]) for index in started])
+    results = [as_operand(cell) for cell in inside]
+    for index, value in zip(started, finals, strict=True):
+        results[index] = value
     return results
 
 
@@ -125,6 +136,8 @@ RULES: Mapping[str, Rule] = {
     "run_scoped": _run_scoped,
     "run_state": _run_state,
     "axis_index": _axis_index,
+    "core_map": _warp_region,
+    "mpmd_map": _warp_region,
     **dict.fromkeys(
         (
             "jit",

@@ -114,6 +114,32 @@ def _prefetch(translator: Translator, equation: Any, operands: list[Any]) -> lis
     return []
 
 
+def _store_remote(translator: Translator, equation: Any, operands: list[Any]) -> list[Any]:
+    params = equation.params
+    value, ref, barrier, cluster_index, *leaves = operands
+    trees = params["ref_transforms_treedef"], params["barrier_transforms_treedef"]
+    ref_leaves, barrier_leaves, _ = split_leaves(leaves, *trees)
+    mgpu.async_store_smem(
+        value,
+        take_view(ref, trees[0], ref_leaves),
+        take_view(barrier, trees[1], barrier_leaves),
+        cluster_idx=cluster_index,
+        cluster_dim=translator.axis_name(params["cluster_dim"]),
+        optimized=params["optimized"],
+        **_given(atomic=params["atomic"]),
+    )
+    return []
+
+
+def _grid_dependency(name: str) -> Rule:
+    def rule(translator: Translator, equation: Any, operands: list[Any]) -> list[Any]:
+        del translator, equation, operands
+        getattr(mgpu, name)()
+        return []
+
+    return rule
+
+
 RULES: Mapping[str, Rule] = {
     "copy_gmem_to_smem": _load,
     "copy_smem_to_gmem": _store,
@@ -121,4 +147,6 @@ RULES: Mapping[str, Rule] = {
     "commit_smem": _commit_smem,
     "commit_group": _commit_group,
     "async_prefetch": _prefetch,
+    "async_store_smem": _store_remote,
+    **{name: _grid_dependency(name) for name in ("griddepcontrol_wait", "griddepcontrol_launch_dependents")},
 }

@@ -46,6 +46,29 @@ class ImportedRef:
         return view
 
 
+@dataclasses.dataclass(frozen=True)
+class ImportedUnion(ImportedRef):
+    """Our union of buffers for one of JAX's.
+
+    Attributes:
+      groups: for each buffer of each group, where JAX places it in the union (bytes), and its layout as above.
+    """
+
+    groups: tuple[tuple[tuple[int, tuple[Any, ...]], ...], ...] = ()
+
+    def view(self, transforms: Sequence[Any]) -> Any:
+        """Returns our ref for the part that JAX's `transforms` select: first a buffer, then a part of it."""
+        member, *rest = transforms
+        group = self.groups[member.alias_group_idx]
+        number = next(number for number, (offset, _) in enumerate(group) if offset == member.offset)
+        ours = jax.tree.leaves(list(self.ref)[member.alias_group_idx], is_leaf=_is_transformed)[number]
+        return ImportedRef(ours, group[number][1]).view(rest)
+
+
+def _is_transformed(value: Any) -> bool:
+    return isinstance(value, TransformedRef)
+
+
 @dataclasses.dataclass
 class Cell:
     """A plain value that JAX passes as a ref: what `run_state` makes of the values that its function closes over."""
@@ -63,12 +86,18 @@ def as_operand(value: Any) -> Any:
 def same_kind(like: Any, value: Any) -> Any:
     """Wraps a bare value as `like` is wrapped."""
     if isinstance(like, ImportedRef):
-        return ImportedRef(value, like.layout)
+        return dataclasses.replace(like, ref=value)
     return Cell(value) if isinstance(like, Cell) else value
 
 
+def take_flat_view(tree: Any, operands: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """Returns our ref for operands that JAX flattened as `(ref, transforms, *others)`, and the others."""
+    ref, transforms, *others = jax.tree.unflatten(tree, operands)
+    return ref.view(transforms), others
+
+
 def take_view(ref: Any, tree: Any, leaves: Sequence[Any]) -> Any:
-    """Returns our ref for `ref` under the transforms that JAX flattened into `tree` and `leaves`; arrays as they are."""
+    """Returns our ref for `ref` under the transforms flattened into `tree` and `leaves`; arrays as they are."""
     if not isinstance(ref, ImportedRef):
         return ref
     return ref.view(() if tree is None else jax.tree.unflatten(tree, leaves))

@@ -46,6 +46,10 @@ class Translator:
         """Returns our name for one of JAX's axes; that of an axis outside the kernel stays."""
         return self._axis_names.get(name, name)
 
+    def with_axis(self, name: Any, ours: str) -> Translator:
+        """Returns a translator that knows one more axis."""
+        return Translator(self._rules, {**self._axis_names, name: ours})
+
     def evaluate(self, jaxpr: Any, consts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
         """Performs the equations of an open jaxpr in the current trace, and returns its results."""
         values: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
@@ -67,7 +71,7 @@ class Translator:
             return rule(self, equation, operands)
         if any(isinstance(operand, (ImportedRef, Cell)) for operand in operands):
             raise Unsupported(
-                f"{current_source_line()} {primitive.name}: this operation on refs cannot be imported from a JAX kernel. "
+                f"{current_source_line()} {primitive.name}: this operation on refs cannot be imported from JAX. "
                 "Write it with loads, stores and copies."
             )
         results = primitive.bind(*operands, **equation.params)

@@ -9,3 +9,7 @@ from mgpu.gpu.rules.base import Call as Call
 from mgpu.gpu.rules.base import Rule as Rule
 
 RULES: Mapping[str, Rule] = {**barriers.RULES, **copies.RULES, **hopper.RULES}
+"""For the name of each operation, what calls it in JAX's module."""
+
+WITHOUT_COUNTERPART: Mapping[str, str] = {}
+"""Operations that JAX's module does not have, and what to do instead."""

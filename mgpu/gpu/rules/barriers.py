@@ -1,13 +1,15 @@
-"""mbarriers and register reallocation."""
+"""mbarriers, semaphores and register reallocation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from jax.experimental.pallas import mosaic_gpu
 
 from mgpu.gpu.references import single_barrier
-from mgpu.gpu.rules.base import Call, Rule
+from mgpu.gpu.rules.base import Call, Rule, call_if
+from mgpu.params import LoweringSemantics
 
 
 def _wait(call: Call) -> None:
@@ -15,15 +17,37 @@ def _wait(call: Call) -> None:
 
 
 def _arrive(call: Call) -> None:
-    mosaic_gpu.barrier_arrive(single_barrier(call.operands[0]))
+    barrier, predicate = call.operands
+    call_if(predicate, mosaic_gpu.barrier_arrive, single_barrier(barrier))
+
+
+def _test(call: Call) -> Any:
+    if call.semantics is LoweringSemantics.Lane:
+        raise call.unsupported(
+            "this operation under Lane semantics", "Set lowering_semantics=LoweringSemantics.Warpgroup."
+        )
+    return mosaic_gpu.barrier_test(single_barrier(call.operands[0]))
 
 
 def _set_max_registers(call: Call) -> None:
     mosaic_gpu.set_max_registers(call.params["n"], action=call.params["action"])
 
 
+def _signal(call: Call) -> None:
+    semaphore, increment = call.operands
+    mosaic_gpu.semaphore_signal(semaphore, increment)
+
+
+def _semaphore_wait(call: Call) -> None:
+    semaphore, value = call.operands
+    mosaic_gpu.semaphore_wait(semaphore, value, decrement=call.params["decrement"])
+
+
 RULES: Mapping[str, Rule] = {
     "barrier_wait": _wait,
     "barrier_arrive": _arrive,
+    "barrier_test": _test,
     "set_max_registers": _set_max_registers,
+    "mgpu_semaphore_signal": _signal,
+    "mgpu_semaphore_wait": _semaphore_wait,
 }

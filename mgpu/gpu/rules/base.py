@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from jax.experimental import pallas as pl
+
 from mgpu.errors import Unsupported
 from mgpu.jax_internals import SourceLine
+from mgpu.params import LoweringSemantics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,12 +23,14 @@ class Call:
       operands: refs of JAX's module, slices applied, and arrays; None for an operand that was left out.
       params: static parameters.
       source: the user's line.
+      semantics: the kernel's lowering semantics.
     """
 
     name: str
     operands: tuple[Any, ...]
     params: Mapping[str, Any]
     source: SourceLine
+    semantics: LoweringSemantics
 
     def unsupported(self, what: str, instead: str) -> Unsupported:
         """Returns the error for a form of the operation that JAX's module does not have."""
@@ -32,3 +38,21 @@ class Call:
 
 
 Rule = Callable[[Call], Any]
+"""Performs an operation by calling JAX's module; returns its result, or None."""
+
+
+def call_if(predicate: Any, function: Callable[..., None], *args: Any, **keywords: Any) -> None:
+    """Calls an operation of JAX's module, by a branch if it takes no predicate itself (JAX 0.10.2).
+
+    Args:
+      predicate: scalar boolean; None calls it always.
+      function: the operation; has no result.
+      *args: its operands.
+      **keywords: its other arguments.
+    """
+    if predicate is None:
+        function(*args, **keywords)
+    elif "predicate" in inspect.signature(function).parameters:
+        function(*args, **keywords, predicate=predicate)
+    else:
+        pl.when(predicate)(lambda: function(*args, **keywords))

@@ -148,9 +148,7 @@ def _atomic(context: Context, equation: Any, path: Path) -> None:
     view, value = operands_of(equation)
     selection = _select(context, view, "writing")
     text = context.expression(value)
-    if view.space is GMEM:
-        context.emitter.flush()
-        context.emitter.line(f"memory.atomics(engine.now, {math.prod(view.shape)})")
+    # Nothing is returned, so it is posted like a store (PTX `red`).
     _charge(context, view, selection, is_store=True)
     combine = context.emitter.constant(combine_function(equation.params["operation"], view.dtype))
     write(context, selection, f"{combine}({read_text(context, selection)}, {text})")

@@ -63,7 +63,13 @@ class WarpgroupCompiler:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._control = Control(self._equation)
-        self._rules = {**operations.RULES, **self._control.rules, **_AXIS_RULES, "core_map": self._warp_region, "mpmd_map": self._warp_region}
+        self._rules = {
+            **operations.RULES,
+            **self._control.rules,
+            **_AXIS_RULES,
+            "core_map": self._warp_region,
+            "mpmd_map": self._warp_region,
+        }
 
     def compile(self) -> WarpgroupCode:
         """Compiles the whole program."""

@@ -33,9 +33,7 @@ def _copy_gmem_to_smem(context: Context, equation: Any, path: Path) -> None:
         target_text = target.text
         if not context.options.numerics:
             target_text = source = "NO_VALUES"
-        call = (
-            f"wg.load({target_text}, {source}, {box.box}, {barrier.base}[{slot}], {slot}, {box.num_bytes}, {site})"
-        )
+        call = f"wg.load({target_text}, {source}, {box.box}, {barrier.base}[{slot}], {slot}, {box.num_bytes}, {site})"
         emitter.line(call if predicate is None else f"if {context.expression(predicate)}: {call}")
     else:
         assert predicate is None
@@ -104,7 +102,8 @@ def _slice(
         axis = next((i for i, size in enumerate(shape) if size % count == 0), None)
         if axis is None:
             raise context.unsupported(
-                f"a multicast copy of {list(shape)} over {count} CTAs: no dimension divides by {count}", "Change the tile."
+                f"a multicast copy of {list(shape)} over {count} CTAs: no dimension divides by {count}",
+                "Change the tile.",
             )
     length = shape[axis] // count
     selection = _take(context, box.selection, axis, position, length)

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from mgpu.sim.compile import accesses, boxes, copies, refs, semaphores, synchronisation, tensor_core
+from mgpu.sim.compile import (
+    accesses,
+    annotations,
+    boxes,
+    copies,
+    rearrangements,
+    refs,
+    semaphores,
+    synchronisation,
+    tensor_core,
+)
 from mgpu.sim.compile.context import Rule
 
 NAMESPACE: dict[str, Any] = {**refs.NAMESPACE, **boxes.NAMESPACE, **synchronisation.NAMESPACE}
@@ -14,4 +24,6 @@ RULES: dict[str, Rule] = {
     **copies.RULES,
     **tensor_core.RULES,
     **semaphores.RULES,
+    **annotations.RULES,
+    **rearrangements.RULES,
 }

@@ -73,9 +73,7 @@ _WRAPPING = ("add", "sub", "mul", "shift_left")
 
 def is_integer_scalar(aval: Any) -> bool:
     """True for scalars that generated code carries as Python ints or bools."""
-    return getattr(aval, "shape", None) == () and (
-        aval.dtype == np.bool_ or jnp.issubdtype(aval.dtype, jnp.integer)
-    )
+    return getattr(aval, "shape", None) == () and (aval.dtype == np.bool_ or jnp.issubdtype(aval.dtype, jnp.integer))
 
 
 def compile_scalar(context: Context, equation: Any) -> bool:
@@ -115,7 +113,7 @@ def _compile(context: Context, equation: Any, operands: list[Any], dtype: Any) -
     if name == "integer_pow":
         power = equation.params["y"]
         return _unary(context, operands[0], f"wrap(({{}}) ** {power}, {_layout(dtype)})", lambda a: _power(a, power))
-    if name in ("copy", "copy_p", "stop_gradient", "reduce_precision"):
+    if name in ("copy", "copy_p", "stop_gradient", "reduce_precision", "multiple_of"):
         return operands[0]
     return None
 

@@ -24,7 +24,9 @@ def _semaphore(context: Context, view: View) -> str:
     indices: list[Any] = []
     for transform in view.transforms:
         if not isinstance(transform, NDIndexer) or indices:
-            raise context.unsupported(f"this view of semaphore {storage.allocation.name}", "Select one with .at[index].")
+            raise context.unsupported(
+                f"this view of semaphore {storage.allocation.name}", "Select one with .at[index]."
+            )
         indices = list(transform.indices)
     if not indices and math.prod(sizes) == 1:
         return f"{storage.name}[0]"

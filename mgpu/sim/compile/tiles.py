@@ -42,6 +42,14 @@ def _round_away(x: np.ndarray) -> np.ndarray:
     return np.trunc(x + np.copysign(np.asarray(0.5, x.dtype), x))
 
 
+def _leading_zeros(x: np.ndarray) -> np.ndarray:
+    x = np.asarray(x)
+    bits = x.dtype.itemsize * 8
+    # The exponent of the value as an exact float is the position of its highest bit.
+    _, exponent = np.frexp(x.view(f"u{x.dtype.itemsize}").astype(np.longdouble))
+    return (bits - exponent).astype(x.dtype)
+
+
 def _select(which: Any, *cases: Any) -> np.ndarray:
     if len(cases) == 2:
         return np.where(which, cases[1], cases[0])
@@ -74,7 +82,20 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "tan": np.tan,
     "tanh": np.tanh,
     "logistic": scipy.special.expit,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "cbrt": np.cbrt,
     "erf": scipy.special.erf,
+    "erfc": scipy.special.erfc,
+    "erf_inv": scipy.special.erfinv,
+    "lgamma": scipy.special.gammaln,
+    "digamma": scipy.special.digamma,
     "square": np.square,
     "eq": np.equal,
     "ne": np.not_equal,
@@ -93,6 +114,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
     "nextafter": np.nextafter,
     "population_count": _population_count,
+    "clz": _leading_zeros,
     "copy": lambda x: x,
     "copy_p": lambda x: x,
     "stop_gradient": lambda x: x,
@@ -254,6 +276,19 @@ def _shift_right_logical(context: Context, equation: Any, operands: list[str]) -
     return f"right_shift(asarray({operands[0]}, {dtype.name!r}).view({unsigned!r}), {count}).view({dtype.name!r})"
 
 
+def _reduce_precision(context: Context, equation: Any, operands: list[str]) -> str:
+    params = equation.params
+    dtypes = {(8, 7): "bfloat16", (5, 10): "float16", (8, 23): None}
+    bits = (params["exponent_bits"], params["mantissa_bits"])
+    if bits not in dtypes or equation.outvars[0].aval.dtype != np.float32:
+        raise context.unsupported(
+            f"reduce_precision to {bits[0]} exponent and {bits[1]} mantissa bits", "Use those of bfloat16 or float16."
+        )
+    name = dtypes[bits]
+    round_values = rounding(name) if name else None
+    return operands[0] if round_values is None else f"{context.emitter.constant(round_values)}({operands[0]})"
+
+
 def _argument(context: Context, equation: Any, operands: list[str]) -> str:
     function = {"argmax": "argmax", "argmin": "argmin"}[equation.primitive.name]
     (axis,) = equation.params["axes"]
@@ -277,6 +312,7 @@ _SPECIAL: dict[str, Callable[[Context, Any, list[str]], str]] = {
     "integer_pow": _integer_pow,
     "round": _round,
     "shift_right_logical": _shift_right_logical,
+    "reduce_precision": _reduce_precision,
     "argmax": _argument,
     "argmin": _argument,
 }

@@ -1,0 +1,279 @@
+"""FlashAttention-3's forward pass for head dimension 128, with the parts that its ablation takes away.
+
+arXiv 2407.08608, section 3 and table 2: a CTA computes 128 query rows with two consumer warpgroups, over key/value blocks
+of 176 rows in two stages each; CTAs are persistent. `ping_pong`: barriers let the consumers take turns on the tensor
+core, so that one's softmax runs under the other's matmuls. `overlap`: a warpgroup's softmax of a block runs under its own
+value matmul of the block before. `specialised`: a producer warpgroup loads; without it the first consumer does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+
+import mgpu as plgpu
+from benchmarks.accuracy.pipelines import swizzled
+
+HEAD_DIM = 128
+ROWS = 64
+CONSUMERS = 2
+BLOCK = 176
+STAGES = 2
+NUM_CTAS = 132
+SCALE = math.log2(math.e) / math.sqrt(HEAD_DIM)
+
+
+@dataclasses.dataclass(frozen=True)
+class Attention:
+    """Which of the techniques a kernel uses."""
+
+    overlap: bool = True
+    ping_pong: bool = True
+    specialised: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class _Refs:
+    q_gmem: Any
+    k_gmem: Any
+    v_gmem: Any
+    out_gmem: Any
+    q_smem: Any
+    k_smem: Any
+    v_smem: Any
+    q_full: Any
+    q_empty: Any
+    k_full: Any
+    v_full: Any
+    k_empty: Any
+    v_empty: Any
+    turn: Any
+
+
+def make_attention(shape: Attention, heads: int, length: int, dtype: Any = jnp.float16) -> Any:
+    """Returns the kernel; q, k and v are (heads * length, 128), head after head."""
+    barrier = partial(plgpu.Barrier, num_barriers=STAGES)
+    return plgpu.kernel(
+        partial(_body, shape=shape, heads=heads, length=length),
+        out_type=jax.ShapeDtypeStruct((heads * length, HEAD_DIM), dtype),
+        scratch_types={
+            "q_smem": swizzled(CONSUMERS, ROWS, HEAD_DIM, dtype=dtype),
+            "k_smem": swizzled(STAGES, BLOCK, HEAD_DIM, dtype=dtype),
+            "v_smem": swizzled(STAGES, BLOCK, HEAD_DIM, dtype=dtype),
+            "q_full": plgpu.Barrier(num_barriers=CONSUMERS),
+            "q_empty": plgpu.Barrier(num_barriers=CONSUMERS),
+            "k_full": barrier(),
+            "v_full": barrier(),
+            "k_empty": barrier(num_arrivals=CONSUMERS),
+            "v_empty": barrier(num_arrivals=CONSUMERS),
+            "turn": plgpu.Barrier(num_barriers=CONSUMERS),
+        },
+        grid=(NUM_CTAS,),
+        grid_names=("cta",),
+        num_threads=CONSUMERS + shape.specialised,
+        thread_name="wg",
+        compiler_params=plgpu.CompilerParams(approx_math=True),
+        name="attention",
+    )
+
+
+def _body(
+    q_gmem: Any, k_gmem: Any, v_gmem: Any, out_gmem: Any, *, shape: Attention, heads: int, length: int, **scratch: Any
+) -> None:
+    refs = _Refs(q_gmem, k_gmem, v_gmem, out_gmem, **scratch)
+    warpgroup = lax.axis_index("wg")
+    tiles_per_head = length // (CONSUMERS * ROWS)
+    num_tiles, num_blocks = heads * tiles_per_head, length // BLOCK
+    turns = -(-num_tiles // NUM_CTAS)
+
+    def each_tile(run: Any) -> None:
+        def turn(index: Any, _: None) -> None:
+            tile = index * NUM_CTAS + lax.axis_index("cta")
+            first_row = tile * CONSUMERS * ROWS
+            first_key = lax.div(tile, tiles_per_head) * length
+            pl.when(tile < num_tiles)(lambda: run(index, first_row, first_key))
+
+        lax.fori_loop(0, turns, turn, None)
+
+    if shape.specialised:
+
+        @pl.when(warpgroup == CONSUMERS)
+        def _produce() -> None:
+            plgpu.set_max_registers(24, action="decrease")
+            each_tile(partial(_load_tile, refs, num_blocks))
+
+    @pl.when(warpgroup < CONSUMERS)
+    def _consume() -> None:
+        if shape.specialised:
+            plgpu.set_max_registers(240, action="increase")
+        if shape.ping_pong:
+            pl.when(warpgroup == 1)(lambda: plgpu.barrier_arrive(refs.turn.at[0]))
+        each_tile(partial(_attend_tile, refs, shape, num_blocks, warpgroup))
+
+
+def _load_queries(refs: _Refs, first_row: Any) -> None:
+    for consumer in range(CONSUMERS):
+        rows = refs.q_gmem.at[pl.ds(first_row + consumer * ROWS, ROWS)]
+        plgpu.copy_gmem_to_smem(rows, refs.q_smem.at[consumer], refs.q_full.at[consumer])
+
+
+def _load_block(refs: _Refs, count: Any, row: Any, which: str) -> None:
+    gmem, smem = getattr(refs, f"{which}_gmem"), getattr(refs, f"{which}_smem")
+    full, empty = getattr(refs, f"{which}_full"), getattr(refs, f"{which}_empty")
+    slot = lax.rem(count, STAGES)
+    pl.when(count >= STAGES)(lambda: plgpu.barrier_wait(empty.at[slot]))
+    plgpu.copy_gmem_to_smem(gmem.at[pl.ds(row, BLOCK)], smem.at[slot], full.at[slot])
+
+
+def _load_tile(refs: _Refs, num_blocks: int, turn: Any, first_row: Any, first_key: Any) -> None:
+    for consumer in range(CONSUMERS):
+        pl.when(turn > 0)(partial(plgpu.barrier_wait, refs.q_empty.at[consumer]))
+    _load_queries(refs, first_row)
+
+    def load(block: Any, _: None) -> None:
+        count, row = turn * num_blocks + block, first_key + block * BLOCK
+        _load_block(refs, count, row, "k")
+        _load_block(refs, count, row, "v")
+
+    lax.fori_loop(0, num_blocks, load, None)
+
+
+def _softmax(scores: jax.Array, largest: jax.Array, total: jax.Array) -> tuple[jax.Array, ...]:
+    """Returns probabilities, and what rescales, the new running maximum and sum."""
+    new_largest = jnp.maximum(largest, scores.max(axis=1) * SCALE)
+    rescale = jnp.exp2(largest - new_largest)
+    shifted = scores * SCALE - lax.broadcast_in_dim(new_largest, scores.shape, (0,))
+    probabilities = jnp.exp2(shifted)
+    return probabilities, rescale, new_largest, total * rescale + probabilities.sum(axis=1)
+
+
+def _attend_tile(
+    refs: _Refs, shape: Attention, num_blocks: int, warpgroup: Any, turn: Any, first_row: Any, first_key: Any
+) -> None:
+    queries, dtype = refs.q_smem.at[warpgroup], refs.q_smem.dtype
+    mine, other = refs.turn.at[warpgroup], refs.turn.at[1 - warpgroup]
+    if not shape.specialised:
+        pl.when(warpgroup == 0)(lambda: _load_queries(refs, first_row))
+        load_ahead = partial(_load_ahead, refs, num_blocks, turn, first_key, warpgroup)
+        for block in range(STAGES):
+            load_ahead(block)
+    else:
+        load_ahead = None
+
+    def take_turn() -> None:
+        if shape.ping_pong:
+            plgpu.barrier_wait(mine)
+
+    def pass_turn() -> None:
+        if shape.ping_pong:
+            plgpu.barrier_arrive(other)
+
+    plgpu.barrier_wait(refs.q_full.at[warpgroup])
+    first = turn * num_blocks
+    one_block = _overlapped_block if shape.overlap else _plain_block
+    step = partial(one_block, refs, queries, dtype, take_turn, pass_turn, load_ahead, first)
+    zero = jnp.zeros((ROWS,), jnp.float32)
+    carry = (jnp.zeros((ROWS, HEAD_DIM), jnp.float32), jnp.full((ROWS,), -jnp.inf, jnp.float32), zero)
+    if shape.overlap:
+        take_turn()
+        scores = _scores(refs, queries, lax.rem(first, STAGES))
+        pass_turn()
+        probabilities, _, largest, total = _softmax(scores, carry[1], carry[2])
+        carry = lax.fori_loop(1, num_blocks, step, (carry[0], largest, total, probabilities.astype(dtype)))
+        take_turn()
+        out = _add_values(refs, lax.rem(first + num_blocks - 1, STAGES), carry[0], carry[3])
+        pass_turn()
+    else:
+        carry = lax.fori_loop(0, num_blocks, step, carry)
+        out = carry[0]
+    plgpu.barrier_arrive(refs.q_empty.at[warpgroup])
+    inverse = lax.broadcast_in_dim(1 / carry[2], out.shape, (0,))
+    refs.out_gmem[pl.ds(first_row + warpgroup * ROWS, ROWS), :] = (out * inverse).astype(dtype)
+
+
+def _load_ahead(refs: _Refs, num_blocks: int, turn: Any, first_key: Any, warpgroup: Any, block: Any) -> None:
+    @pl.when(jnp.logical_and(warpgroup == 0, block < num_blocks))
+    def _load() -> None:
+        for which in ("k", "v"):
+            _load_block(refs, turn * num_blocks + block, first_key + block * BLOCK, which)
+
+
+def _scores(refs: _Refs, queries: Any, slot: Any) -> jax.Array:
+    plgpu.barrier_wait(refs.k_full.at[slot])
+
+    def multiply(acc: Any) -> jax.Array:
+        plgpu.wgmma(acc, queries, plgpu.transpose_ref(refs.k_smem.at[slot], (1, 0)))
+        return acc[...]
+
+    scores = pl.run_scoped(multiply, plgpu.ACC((ROWS, BLOCK)))
+    plgpu.barrier_arrive(refs.k_empty.at[slot])
+    return scores
+
+
+def _add_values(refs: _Refs, slot: Any, out: jax.Array, probabilities: jax.Array) -> jax.Array:
+    plgpu.barrier_wait(refs.v_full.at[slot])
+
+    def multiply(acc: Any) -> None:
+        plgpu.wgmma(acc, probabilities, refs.v_smem.at[slot])
+        plgpu.wgmma_wait(0)
+
+    out = pl.run_state(multiply)(plgpu.ACC.init(out))
+    plgpu.barrier_arrive(refs.v_empty.at[slot])
+    return out
+
+
+def _plain_block(
+    refs: _Refs, queries: Any, dtype: Any, take_turn: Any, pass_turn: Any, load_ahead: Any, first: Any, block: Any, carry: Any
+) -> Any:
+    """Scores, softmax, values, one after the other."""
+    out, largest, total = carry
+    slot = lax.rem(first + block, STAGES)
+    take_turn()
+    scores = _scores(refs, queries, slot)
+    pass_turn()
+    probabilities, rescale, largest, total = _softmax(scores, largest, total)
+    out = out * lax.broadcast_in_dim(rescale, out.shape, (0,))
+    out = _add_values(refs, slot, out, probabilities.astype(dtype))
+    if load_ahead is not None:
+        load_ahead(block + STAGES)
+    return out, largest, total
+
+
+def _overlapped_block(
+    refs: _Refs, queries: Any, dtype: Any, take_turn: Any, pass_turn: Any, load_ahead: Any, first: Any, block: Any, carry: Any
+) -> Any:
+    """Issues the scores of this block and the values of the one before, and does the softmax under the latter."""
+    out, largest, total, probabilities = carry
+    slot, previous = lax.rem(first + block, STAGES), lax.rem(first + block - 1, STAGES)
+
+    def both(state: Any) -> None:
+        acc, p_ref, rescale_ref, largest_ref, total_ref = state
+
+        def issue(scores_acc: Any) -> None:
+            take_turn()
+            plgpu.barrier_wait(refs.k_full.at[slot])
+            plgpu.wgmma(scores_acc, queries, plgpu.transpose_ref(refs.k_smem.at[slot], (1, 0)))
+            plgpu.barrier_wait(refs.v_full.at[previous])
+            plgpu.wgmma(acc, p_ref[...], refs.v_smem.at[previous])
+            pass_turn()
+            scores = plgpu.wgmma_accumulator_load(scores_acc, wait_n=1)
+            plgpu.barrier_arrive(refs.k_empty.at[slot])
+            p, rescale_ref[...], largest_ref[...], total_ref[...] = _softmax(scores, largest, total)
+            plgpu.wgmma_wait(0)
+            p_ref[...] = p.astype(dtype)
+
+        pl.run_scoped(issue, plgpu.ACC((ROWS, BLOCK)))
+
+    state = (plgpu.ACC.init(out), probabilities, total, largest, total)
+    out, probabilities, rescale, largest, total = pl.run_state(both)(state)
+    plgpu.barrier_arrive(refs.v_empty.at[previous])
+    if load_ahead is not None:
+        load_ahead(block - 1 + STAGES)
+    return out * lax.broadcast_in_dim(rescale, out.shape, (0,)), largest, total, probabilities

@@ -1,0 +1,101 @@
+"""Compare: what got faster or slower from one launch to another, and where the time went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import polars as pl
+from dash import html
+from dash.development.base_component import Component
+
+from dashboard import figures
+from dashboard.store import LoadedLaunch
+from dashboard.views.base import PageContext
+from dashboard.views.components import Column, badge, card, chart, empty, notes, select, table, tile
+from profiler import CaptureError
+from profiler.analysis.compare import CompareReport, compare_reports
+
+
+def build(context: PageContext) -> Component:
+    """Lays the page out: the launch of the top bar against the one chosen here."""
+    others = [launch.name for launch in context.store.launches() if launch.name != context.loaded.name]
+    if not others:
+        return html.Div([empty("Nothing to compare with", "Record a second launch into the same profile directory.")], className="page")
+    name = context.state.other if context.state.other in others else _before(context.loaded.name, others)
+    chooser = html.Div([select("other", [(one, one) for one in others], name, "Before")], className="toolbar")
+    launch = context.store.find(name)
+    try:
+        other = context.store.load(launch) if launch is not None else None
+    except CaptureError as error:
+        return html.Div([chooser, empty(f"{name} cannot be read", str(error))], className="page")
+    if other is None:
+        return html.Div([chooser, empty("Not here", f"There is no launch {name!r} any more.")], className="page")
+    compared = compare_reports(other.report, context.loaded.report, across_devices=True)
+    return html.Div(
+        [
+            chooser,
+            _headline(context, other, compared),
+            *notes(list(compared.notes)),
+            card("Where the difference comes from", chart("compare-waterfall", figures.waterfall(compared, context.units)),
+                 note="tensor cores of the SMs in use, on average; the steps sum to the difference"),
+            html.Div(
+                [
+                    card("Waits of each role", _table(context, compared.waits, ("role", "kind", "barrier")), note="of one track on average"),
+                    card("Phases of each warpgroup", _table(context, compared.phases, ("name", "phase")), note="medians over CTAs"),
+                ],
+                className="columns",
+            ),
+        ],
+        className="page",
+    )  # fmt: skip
+
+
+def _before(name: str, others: list[str]) -> str:
+    """Returns the launch that most likely came before: the next smaller name, else the first."""
+    return max((other for other in others if other < name), default=others[0])
+
+
+def _headline(context: PageContext, other: LoadedLaunch, compared: CompareReport) -> Component:
+    units, change = context.units, compared.change
+    faster = change < 0
+    verdict = "as fast as" if abs(change) < 0.0005 else f"{abs(change):.1%} {'faster' if faster else 'slower'} than"
+    sentence = f"{context.loaded.name} is {verdict} {other.name}"
+    use = [launch.report.utilisation.busy_share_of_used_sms for launch in (other, context.loaded)]
+    bubbles = [launch.report.bubbles.bubble_share for launch in (other, context.loaded)]
+    tiles = [
+        tile("Before", units.text(compared.a_cycles), other.name),
+        tile("After", units.text(compared.b_cycles), context.loaded.name),
+        tile("Difference", f"{units.convert(compared.delta_cycles):+,.0f}", units.name),
+        tile("Tensor cores busy", f"{use[0]:.1%} → {use[1]:.1%}", "of the SMs in use"),
+        tile("Bubbles", f"{bubbles[0]:.1%} → {bubbles[1]:.1%}", "between first and last MMA"),
+    ]
+    tone = "good" if faster else "bad" if change > 0.0005 else ""
+    head = html.P([badge(f"{change:+.1%}", tone), f" {sentence}."], className="verdict-sentence")
+    return html.Div([html.Section(head, className="verdict"), html.Div(tiles, className="tiles")], className="stack")
+
+
+def _table(context: PageContext, frame: pl.DataFrame, keys: tuple[str, ...]) -> Component:
+    rows = [row for row in frame.to_dicts() if row["delta_cycles"] is not None]
+    rows.sort(key=lambda row: -abs(row["delta_cycles"]))
+    units = context.units
+    largest = max((abs(row["delta_cycles"]) for row in rows), default=1.0) or 1.0
+
+    def cycles(name: str, title: str) -> Column:
+        return Column(title, lambda row: units.number(row[name]), lambda row: row[name] or 0, is_number=True)
+
+    def key(name: str) -> Column:
+        return Column(name.capitalize(), _text(name))
+
+    columns = [
+        *(key(name) for name in keys),
+        cycles("a_cycles", "Before"),
+        cycles("b_cycles", "After"),
+        Column(f"Change ({units.name})", lambda row: f"{units.convert(row['delta_cycles']):+,.0f}", lambda row: row["delta_cycles"],
+               lambda row: abs(row["delta_cycles"]) / largest, True),
+    ]  # fmt: skip
+    return table(columns, rows, "Differences")
+
+
+def _text(name: str) -> Callable[[Mapping[str, Any]], str]:
+    return lambda row: str(row[name]).replace("_", " ") or "–"

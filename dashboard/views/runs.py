@@ -1,0 +1,85 @@
+"""Runs: which launches are here, and can they be trusted?"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from typing import Any
+
+from dash import html
+from dash.development.base_component import Component
+
+from dashboard.quantities import time_text
+from dashboard.views.base import RunsContext
+from dashboard.views.components import Column, badge, card, link, table
+from dashboard.views.shell import no_launches
+from profiler import CaptureError, Launch
+
+
+def build(context: RunsContext) -> Component:
+    """Lays the page out. A launch that cannot be read has its error beside it and disturbs no other."""
+    if not context.launches:
+        return no_launches(str(context.store.path))
+    rows = [_row(context, launch) for launch in context.launches]
+    columns = [
+        Column("Launch", lambda row: link(row["name"], context.links.page("", launch=row["name"]))),
+        Column("Kernel", lambda row: row.get("kernel", "–")),
+        Column("Device", lambda row: row.get("device", "–")),
+        Column("", _badges),
+        Column("Grid", lambda row: row.get("grid", "–")),
+        Column("Time", lambda row: row.get("time", "–"), lambda row: row.get("ns", 0), is_number=True),
+        Column("Events", lambda row: f"{row.get('events', 0):,}", lambda row: row.get("events", 0), is_number=True,
+               meaning="Events stored on the device."),
+        Column("Written", lambda row: row["written"], lambda row: row["written_at"], is_number=True),
+        Column("", lambda row: _actions(context, row)),
+    ]  # fmt: skip
+    return html.Div(
+        [card("Launches", table(columns, rows, "Launches"), note=f"in {context.store.path}; new ones appear by themselves")],
+        className="page",
+    )
+
+
+def _row(context: RunsContext, launch: Launch) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": launch.name} | _written(launch)
+    try:
+        capture = context.store.summary(launch)
+    except CaptureError as error:
+        return row | {"error": str(error)}
+    return row | {
+        "kernel": capture.header.kernel,
+        "device": capture.header.device,
+        "provenance": capture.header.provenance,
+        "grid": "×".join(str(size) for size in capture.header.grid) or "1",
+        "events": capture.events,
+        "dropped": capture.dropped,
+        "ns": capture.ns,
+        "time": time_text(capture.ns),
+    }
+
+
+def _written(launch: Launch) -> dict[str, Any]:
+    try:
+        moment = launch.capture_path.stat().st_mtime
+    except OSError:
+        return {"written": "–", "written_at": 0}
+    text = datetime.datetime.fromtimestamp(moment, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return {"written": text, "written_at": moment}
+
+
+def _badges(row: Mapping[str, Any]) -> list[Component | str]:
+    if "error" in row:
+        return [badge("cannot be read", "bad"), " ", html.Span(row["error"], className="muted")]
+    badges: list[Component | str] = [badge(row["provenance"], "good" if row["provenance"] == "simulated" else "")]
+    if row["dropped"]:
+        badges += [" ", badge(f"{row['dropped']:,} events dropped", "warn", "The event buffer was full: raise profile_space.")]
+    return badges
+
+
+def _actions(context: RunsContext, row: Mapping[str, Any]) -> list[Component | str]:
+    if "error" in row:
+        return []
+    name = row["name"]
+    actions: list[Component | str] = [link("timeline", context.links.page("timeline", launch=name))]
+    if len(context.launches) > 1:
+        actions += [" · ", link("compare", context.links.page("compare", launch=name))]
+    return actions

@@ -1,0 +1,50 @@
+"""Operations that leave values as they are: layout casts, barriers to the optimiser, printing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgpu.frontend.regions import Path
+from mgpu.sim.compile.context import Context, Rule
+from mgpu.sim.compile.recording import operands_of
+
+
+def _layout_cast(context: Context, equation: Any, path: Path) -> None:
+    (value,) = operands_of(equation)
+    context.values[equation.outvars[0]] = context.read(value)
+
+
+def _optimization_barrier(context: Context, equation: Any, path: Path) -> None:
+    for out, atom in zip(equation.outvars, equation.invars, strict=True):
+        context.values[out] = context.read(atom)
+
+
+def _debug_print(context: Context, equation: Any, path: Path) -> None:
+    """Prints once for each warpgroup (or warp) that gets here, in the order of simulated time."""
+    emitter, params = context.emitter, equation.params
+    emitter.flush()
+    values = ", ".join(context.expression(atom) for atom in equation.invars)
+    text = emitter.constant(print_text(str(params["fmt"]), len(equation.invars)), "print")
+    emitter.line(f"{text}({values})")
+
+
+def print_text(fmt: str, num_values: int) -> Any:
+    """Returns a function that prints values by a format string; values without a placeholder come after the text."""
+    has_placeholders = "{" in fmt
+
+    def show(*values: Any) -> None:
+        shown = [np.asarray(value) if getattr(value, "shape", ()) else value for value in values]
+        text = fmt.format(*shown) if has_placeholders else " ".join([fmt, *map(str, shown)])
+        print(text, flush=True)
+
+    del num_values
+    return show
+
+
+RULES: dict[str, Rule] = {
+    "layout_cast": _layout_cast,
+    "optimization_barrier": _optimization_barrier,
+    "debug_print": _debug_print,
+}
