@@ -2,8 +2,8 @@
 
     python benchmarks/decode.py [--events 10000000]
 
-The capture is the ring pipeline of the tests, repeated over CTAs on 132 SMs. Ratios and rates are printed, not asserted:
-machines differ. Each stage is run in a process of its own, so that its peak memory is its own.
+The capture is the ring pipeline of the tests, repeated over CTAs on 132 SMs. Rates are printed, not asserted: machines
+differ. Each stage is run in a process of its own, so that its peak memory is its own.
 """
 
 from __future__ import annotations

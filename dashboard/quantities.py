@@ -24,8 +24,8 @@ class Units:
         return cycles if self.name == CYCLES else cycles * 1e9 / self.clock_hz
 
     def number(self, cycles: float | None) -> str:
-        """Formats a duration without its unit, for tables whose heading names it; "–" if unknown."""
-        return "–" if cycles is None else f"{self.convert(cycles):,.0f}"
+        """Formats a duration without its unit, for tables whose heading names it; a dash if unknown."""
+        return "\u2013" if cycles is None else f"{self.convert(cycles):,.0f}"
 
     def text(self, cycles: float) -> str:
         """Formats a duration with its unit; time is scaled to ns, µs or ms."""

@@ -40,13 +40,11 @@ def add_routes(server: flask.Flask, store: LaunchStore, perfetto_ui: Path | None
     server.add_url_rule("/api/timeline/<launch>/rows", "timeline_rows", lambda launch: _rows(loaded(launch)))
     server.add_url_rule("/api/timeline/<launch>/window", "timeline_window", lambda launch: _window(loaded(launch)))
     server.add_url_rule("/api/timeline/<launch>/select", "timeline_select", lambda launch: _select(loaded(launch)))
-    server.add_url_rule(
-        "/download/<launch>/<file>", "download", lambda launch, file: _download(loaded(launch), file)
-    )
+    server.add_url_rule("/download/<launch>/<file>", "download", lambda launch, file: _download(loaded(launch), file))
     if perfetto_ui is not None:
         folder = perfetto_ui.resolve()
-        server.add_url_rule("/perfetto/<path:path>", "perfetto", lambda path: _perfetto_file(folder, path))
-        server.add_url_rule("/perfetto/", "perfetto_index", lambda: _perfetto_file(folder, "index.html"))
+        server.add_url_rule("/perfetto-ui/<path:path>", "perfetto", lambda path: _perfetto_file(folder, path))
+        server.add_url_rule("/perfetto-ui/", "perfetto_index", lambda: _perfetto_file(folder, "index.html"))
 
 
 def _rows(launch: LoadedLaunch) -> flask.Response:

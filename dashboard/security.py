@@ -71,10 +71,13 @@ def check_request(request: flask.Request, settings: Settings) -> flask.Response 
     if settings.token:
         shown = (request.args.get("token", ""), request.cookies.get(COOKIE, ""))
         if not any(_is_equal(one, settings.token) for one in shown):
-            return _refusal(401, "This server asks for a token: open the URL that it printed, with ?token=... at its end.")
+            return _refusal(
+                401, "This server asks for a token: open the URL that it printed, with ?token=... at its end."
+            )
     elif not is_loopback_host(request.host):
         return _refusal(
-            403, f"This server answers to localhost only, not to {request.host[:80]!r}. Start it with --token to allow that."
+            403,
+            f"This server answers to localhost only, not to {request.host[:80]!r}. Start it with --token to allow it.",
         )
     return None
 

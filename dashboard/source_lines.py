@@ -68,7 +68,9 @@ def source_files(report: Report, captured_at: float) -> list[SourceFile]:
     for path in costs["file"].unique(maintain_order=True).to_list():
         rows = costs.filter(pl.col("file") == path).drop("file")
         text, problem = read_source(path, captured_at)
-        files.append(SourceFile(path, text, problem, {row["line"]: LineCost(**row) for row in rows.iter_rows(named=True)}))
+        files.append(
+            SourceFile(path, text, problem, {row["line"]: LineCost(**row) for row in rows.iter_rows(named=True)})
+        )
     return files
 
 
@@ -114,4 +116,6 @@ def _costs(report: Report) -> pl.DataFrame:
         bubble_cycles=pl.col("bubble_cycles").sum(),
     )
     total = pl.col("self_cycles").sum().over("file")
-    return per_line.with_columns(total=total).sort("total", "file", "line", descending=[True, False, False]).drop("total")
+    return (
+        per_line.with_columns(total=total).sort("total", "file", "line", descending=[True, False, False]).drop("total")
+    )

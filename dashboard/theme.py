@@ -48,14 +48,25 @@ CAUSE_COLORS: Mapping[str, str] = {
 }
 
 # One colour per slot, phase or source line, in turn.
-SEQUENCE = ("#4477aa", "#ee6677", "#2a9d59", "#ccbb44", "#3bb3cf", "#aa3377", "#e28e4c", "#7a68b8", "#44aa99", "#999933")
+SEQUENCE = (
+    "#4477aa",
+    "#ee6677",
+    "#2a9d59",
+    "#ccbb44",
+    "#3bb3cf",
+    "#aa3377",
+    "#e28e4c",
+    "#7a68b8",
+    "#44aa99",
+    "#999933",
+)
 
 INK = "#6b7480"
 GRID = "rgba(128,138,150,0.22)"
 FONT = "Inter, system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 
-# Light to dark in one hue; reads the same on both themes and in grey.
-SEQUENTIAL = ((0.0, "#eef3f8"), (0.35, "#a9c5e0"), (0.7, "#4477aa"), (1.0, "#173a63"))
+# Light to dark in one hue, from the page's own ground; reads the same on both themes and in grey.
+SEQUENTIAL = ((0.0, "rgba(128,138,150,0.12)"), (0.6, "#a9c5e0"), (1.0, "#2f5f94"))
 LOSS = ((0.0, "rgba(238,102,119,0.06)"), (0.5, "#f0a0aa"), (1.0, "#b3263c"))
 
 

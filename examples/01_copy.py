@@ -1,7 +1,8 @@
 """The smallest kernel that moves data: every CTA copies one tile through its shared memory.
 
-The TMA engine copies in the background, so the kernel has to say when it depends on a copy: it waits on the barrier that
-the load signals before it touches the tile, and makes its own writes visible with `commit_smem` before the store reads them.
+The TMA engine copies in the background, so the kernel has to say when it depends on a copy: it waits on the barrier
+that the load signals before it touches the tile, and makes its own writes visible with `commit_smem` before the store
+reads them.
 
     python examples/01_copy.py
 """

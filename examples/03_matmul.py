@@ -1,7 +1,8 @@
 """A Hopper matmul in one warpgroup: a pipeline feeds the tensor core.
 
-`emit_pipeline` loads the operand tiles ahead. Each step starts a wgmma and waits for that of the step before: so there is
-always one in flight, and its operands must stay where they are for one step longer, which is what `delay_release=1` says.
+`emit_pipeline` loads the operand tiles ahead. Each step starts a wgmma and waits for that of the step before: so there
+is always one in flight, and its operands must stay where they are for one step longer, which is what `delay_release=1`
+says.
 
     python examples/03_matmul.py
 """

@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from mgpu.lang.semaphores import semaphore_signal_multicast as semaphore_signal_multicast
     from mgpu.lang.semaphores import semaphore_signal_parallel as semaphore_signal_parallel
     from mgpu.lang.semaphores import semaphore_wait as semaphore_wait
+    from mgpu.lang.tiling import Tiling as Tiling
     from mgpu.lang.transforms import SwizzleTransform as SwizzleTransform
     from mgpu.lang.transforms import TilingTransform as TilingTransform
     from mgpu.lang.transforms import find_swizzle as find_swizzle
@@ -168,6 +169,7 @@ _HOME = {
     # register layouts
     "Layout": "lang.layouts",
     "Replicated": "lang.layouts",
+    "Tiling": "lang.tiling",
     "layout_cast": "lang.layouts",
     "broadcasted_iota": "lang.layouts",
     "print_layout": "lang.layouts",

@@ -53,13 +53,18 @@ def device_numbers() -> dict[str, float]:
     return parse_numbers(os.environ.get(NUMBERS, ""))
 
 
+def profile_dir(directory: str) -> str:
+    """Returns where kernels that ask for `directory` are recorded."""
+    return os.environ.get(PROFILE_DIR, "") or directory
+
+
 def recording(space: int, directory: str) -> tuple[int, str]:
     """Returns the events per track and the profile directory of a kernel that asks for `space` and `directory`.
 
     Raises:
       ParamsError: MGPU_PROFILE_SPACE is not a positive integer.
     """
-    target = os.environ.get(PROFILE_DIR, "")
+    target = profile_dir("")
     if not target:
         return space, directory
     text = os.environ.get(PROFILE_SPACE, "") or str(DEFAULT_PROFILE_SPACE)

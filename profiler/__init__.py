@@ -11,6 +11,8 @@ Nothing here needs JAX or a GPU.
 from mgpu.errors import CaptureError as CaptureError
 from mgpu.errors import MgpuError as MgpuError
 from mgpu.errors import ParamsError as ParamsError
+from profiler.analysis.compare import CompareReport as CompareReport
+from profiler.analysis.compare import compare_reports as compare_reports
 from profiler.build import build_trace as build_trace
 from profiler.check import check_trace as check_trace
 from profiler.export.perfetto import ExportCounts as ExportCounts
@@ -28,6 +30,7 @@ open = open_profile  # `profiler.open(path)` reads as it should
 
 __all__ = [
     "CaptureError",
+    "CompareReport",
     "ExportCounts",
     "Launch",
     "MgpuError",
@@ -37,6 +40,7 @@ __all__ = [
     "build_report",
     "build_trace",
     "check_trace",
+    "compare_reports",
     "export_perfetto",
     "load_trace",
     "open",

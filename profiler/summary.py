@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from mgpu import environment
 from mgpu.errors import CaptureError
 from profiler.export.perfetto import export_perfetto
 from profiler.report import build_report
@@ -18,7 +19,8 @@ def summarise(directory: str | Path, width: int = 100) -> str:
     """Analyses the newest launch of a profile directory and writes its Perfetto trace, tables and report beside it.
 
     Args:
-      directory: a profile directory, or the folder of one launch.
+      directory: a profile directory, or the folder of one launch. If `mgpu run` recorded the kernels elsewhere
+        (`mgpu.environment`), that directory is taken.
       width: columns of the text.
 
     Returns:
@@ -27,6 +29,7 @@ def summarise(directory: str | Path, width: int = 100) -> str:
     Raises:
       CaptureError: there is no launch, or it cannot be read or written.
     """
+    directory = environment.profile_dir(str(directory))
     launches = open_profile(directory)
     if not launches:
         raise CaptureError(

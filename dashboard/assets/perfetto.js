@@ -24,6 +24,13 @@
     return answer.arrayBuffer();
   }
 
+  /* The file's ns are cycles: show bare numbers, unless the user has chosen something else before. */
+  function showCycles() {
+    const key = "perfettoSettings";
+    const settings = JSON.parse(window.localStorage.getItem(key) || "{}");
+    if (!settings.timestampFormat) window.localStorage.setItem(key, JSON.stringify({ ...settings, timestampFormat: "traceNs" }));
+  }
+
   async function fill(frame) {
     const status = document.querySelector(".perfetto-status");
     status.textContent = "Writing the trace…";
@@ -51,6 +58,8 @@
     const frame = document.querySelector("iframe#perfetto:not([data-started])");
     if (!frame) return;
     frame.dataset.started = "true";
+    showCycles();
+    frame.src = frame.dataset.source;
     fill(frame).catch((error) => { document.querySelector(".perfetto-status").textContent = error.message; });
   }
   new MutationObserver(start).observe(document.documentElement, { childList: true, subtree: true });

@@ -10,6 +10,7 @@ from dashboard.figures.roofline import roofline as roofline
 from dashboard.figures.sms import sm_heatmap as sm_heatmap
 from dashboard.figures.sms import sm_losses as sm_losses
 from dashboard.figures.tensor_core import tensor_core_budget as tensor_core_budget
+from dashboard.figures.timeline import sm_timeline as sm_timeline
 
 __all__ = [
     "barrier_matrix",
@@ -20,6 +21,7 @@ __all__ = [
     "roofline",
     "sm_heatmap",
     "sm_losses",
+    "sm_timeline",
     "tensor_core_budget",
     "waterfall",
 ]

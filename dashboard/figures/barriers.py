@@ -25,8 +25,10 @@ def barrier_matrix(report: Report, units: Units, *, gross: bool = False) -> go.F
     releaser_names = releasers["releaser"].to_list()
     cycles = {(row["role"], row["releaser"]): row[column] for row in matrix.iter_rows(named=True)}
     values = [[units.convert(cycles.get((waiter, name), 0)) for name in releaser_names] for waiter in waiters]
-    text = [[units.text(cycles[waiter, name]) if (waiter, name) in cycles else "" for name in releaser_names]
-            for waiter in waiters]  # fmt: skip
+    text = [
+        [units.text(cycles[waiter, name]) if (waiter, name) in cycles else "" for name in releaser_names]
+        for waiter in waiters
+    ]
     figure = go.Figure(
         go.Heatmap(
             z=values,

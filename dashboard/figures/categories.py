@@ -26,8 +26,10 @@ def role_parts(report: Report) -> pl.DataFrame:
 
 
 def _part_name() -> pl.Expr:
-    waits = pl.when(pl.col("barrier") != "").then(pl.format("wait {}", "barrier")).otherwise(
-        pl.col("kind").str.replace_all("_", " ")
+    waits = (
+        pl.when(pl.col("barrier") != "")
+        .then(pl.format("wait {}", "barrier"))
+        .otherwise(pl.col("kind").str.replace_all("_", " "))
     )
     is_recording = pl.col("kind") == "recording"
     return (

@@ -27,7 +27,11 @@ def waterfall(compared: CompareReport, units: Units) -> go.Figure:
             x=["before", *labels, "after"],
             y=[units.convert(value) for value in (compared.a_cycles, *deltas, compared.b_cycles)],
             measure=["absolute", *["relative"] * len(deltas), "total"],
-            text=[units.number(compared.a_cycles), *(f"{units.convert(value):+,.0f}" for value in deltas), units.number(compared.b_cycles)],
+            text=[
+                units.number(compared.a_cycles),
+                *(f"{units.convert(value):+,.0f}" for value in deltas),
+                units.number(compared.b_cycles),
+            ],
             textposition="outside",
             increasing={"marker": {"color": LONGER}},
             decreasing={"marker": {"color": SHORTER}},

@@ -20,7 +20,9 @@ def roofline(report: Report) -> go.Figure | None:
     peak, intensity = peaks.get("tensor_flops", 0.0), report.roofline.intensity
     if not peak or not intensity or not report.utilisation.flops_per_cycle:
         return None
-    feeds = [(name, peaks[key]) for name, key in (("TMA into SMEM", "tma_bytes"), ("HBM", "hbm_bytes")) if peaks.get(key)]
+    feeds = [
+        (name, peaks[key]) for name, key in (("TMA into SMEM", "tma_bytes"), ("HBM", "hbm_bytes")) if peaks.get(key)
+    ]
     low = min([intensity, *(peak / rate for _, rate in feeds)]) / 8
     high = max([intensity, *(peak / rate for _, rate in feeds)]) * 8
     figure = go.Figure()
@@ -52,6 +54,10 @@ def roofline(report: Report) -> go.Figure | None:
         hovertemplate="%{x:,.1f} FLOP/byte<br>%{y:,.0f} FLOP/cycle/SM<extra></extra>",
     )
     style(figure, height=400)
-    figure.update_xaxes(type="log", title_text="FLOP per byte moved by TMA", range=[math.log10(low), math.log10(high)], dtick=1)
-    figure.update_yaxes(type="log", title_text="FLOP per cycle and SM", range=[math.log10(achieved / 40), math.log10(peak * 2)], dtick=1)
+    figure.update_xaxes(
+        type="log", title_text="FLOP per byte moved by TMA", range=[math.log10(low), math.log10(high)], dtick=1
+    )
+    figure.update_yaxes(
+        type="log", title_text="FLOP per cycle and SM", range=[math.log10(achieved / 40), math.log10(peak * 2)], dtick=1
+    )
     return figure

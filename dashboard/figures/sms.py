@@ -74,7 +74,9 @@ def sm_losses(report: Report, units: Units) -> go.Figure:
     for name, color, cycles in parts:
         values = [units.convert(cycles.get(sm, 0)) for sm in numbers]
         hover = f"<b>{name}</b><br>SM %{{x}}: %{{y:,.0f}} {units.name}<extra></extra>"
-        figure.add_bar(name=name, x=numbers, y=values, marker={"color": color, "line": {"width": 0}}, hovertemplate=hover)
+        figure.add_bar(
+            name=name, x=numbers, y=values, marker={"color": color, "line": {"width": 0}}, hovertemplate=hover
+        )
     figure.update_layout(barmode="stack")
     style(figure, height=300)
     figure.update_layout(bargap=0.05)

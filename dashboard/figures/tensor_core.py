@@ -33,7 +33,9 @@ def budget_parts(report: Report) -> list[BudgetPart]:
     losses = groups.group_by("cause").agg(pl.col("total_cycles").sum()).sort(["total_cycles", "cause"])
     parts = [BudgetPart(BUSY, report.utilisation.busy_cycles, 0.0, KIND_COLORS["tensor_core"])]
     parts += [
-        BudgetPart(cause, cycles, 0.0, color_of_cause(cause)) for cause, cycles in losses.reverse().iter_rows() if cycles
+        BudgetPart(cause, cycles, 0.0, color_of_cause(cause))
+        for cause, cycles in losses.reverse().iter_rows()
+        if cycles
     ]
     unexplained = total - sum(part.cycles for part in parts)
     if unexplained > 0:  # a window that ends before the launch does not know what came after the last use

@@ -12,11 +12,11 @@ import functools
 import numpy as np
 import polars as pl
 
+from dashboard.timeline.losses import losses_table, tensor_core_intervals
 from dashboard.timeline.merging import Boxes, merge_narrow
 from dashboard.timeline.rows import Row, build_rows
 from dashboard.timeline.styles import Styles
 from profiler import Report
-from dashboard.timeline.losses import losses_table, tensor_core_intervals
 
 TICKS = 255  # the depth of instants, which are drawn as ticks
 _COLUMNS = ("row", "depth", "begin", "end", "id", "style", "slot", "phase")
@@ -192,6 +192,4 @@ def _counter_boxes(report: Report, number: dict[str, int], styles: Styles) -> pl
     row = _numbered(pl.format("counter:{}:{}:{}", *groups), number)
     # Several changes at one moment: only the last one lasts.
     steps = steps.filter(pl.col("end") > pl.col("time"))
-    return _frame(
-        steps, row, pl.lit(styles.counter), begin=pl.col("time"), end=pl.col("end"), id=pl.col("value")
-    )
+    return _frame(steps, row, pl.lit(styles.counter), begin=pl.col("time"), end=pl.col("end"), id=pl.col("value"))

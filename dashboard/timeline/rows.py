@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import polars as pl
 
@@ -44,7 +45,9 @@ class Row:
 def build_rows(report: Report) -> list[Row]:
     """Returns all rows of a launch in the order in which they are drawn."""
     trace = report.trace
-    units = _lanes(trace.async_spans, ["sm", "unit"], "lane")
+    units = {
+        (int(sm), str(unit)): lanes for (sm, unit), lanes in _lanes(trace.async_spans, ["sm", "unit"], "lane").items()
+    }
     depths = {track: lanes for (track,), lanes in _lanes(trace.spans, ["track"], "depth").items()}
     sms = sorted({*trace.ctas["sm"].to_list(), *trace.tracks["sm"].to_list(), *(sm for sm, _ in units)})
     tracks_of_cta = trace.tracks.sort("warpgroup", "warp").partition_by("cta", as_dict=True)
@@ -68,7 +71,7 @@ def build_rows(report: Report) -> list[Row]:
     return rows
 
 
-def _lanes(table: pl.DataFrame, keys: list[str], lane: str) -> dict[tuple[object, ...], int]:
+def _lanes(table: pl.DataFrame, keys: list[str], lane: str) -> dict[tuple[Any, ...], int]:
     """Returns how many lanes each group of a table needs."""
     counted = table.group_by(keys).agg(pl.col(lane).max() + 1)
     return {tuple(row[:-1]): int(row[-1]) for row in counted.iter_rows()}

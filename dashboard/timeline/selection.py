@@ -101,7 +101,10 @@ def _wait(
     facts = [
         ("blocked", units.both(wait["blocked_cycles"])),
         ("of it bare", f"{units.text(wait['uncovered_cycles'])} (tensor core had nothing in flight)"),
-        ("released by", f"{_unit(wait['released_by'])} ({_unit(wait['releaser'])})" if wait["released_by"] else "unknown"),
+        (
+            "released by",
+            f"{_unit(wait['released_by'])} ({_unit(wait['releaser'])})" if wait["released_by"] else "unknown",
+        ),
         ("which had been", f"{wait['had_been']} {wait['had_been_source']}".rstrip()),
     ]
     if wait["load_issued"] >= 0:
@@ -159,7 +162,9 @@ def _instant(report: Report, numbers: list[int], units: Units) -> Selection | No
     )
     if released.height and not released["completes"].any():
         facts.append(("effect", "one of several arrivals; the phase was completed by a later one"))
-    return Selection(f"instant:{numbers[0]}", instant["name"], row, time, time, facts, _released_waits(report, released, row))
+    return Selection(
+        f"instant:{numbers[0]}", instant["name"], row, time, time, facts, _released_waits(report, released, row)
+    )
 
 
 def _released_waits(report: Report, arrivals: pl.DataFrame, row: str) -> list[Arrow]:
@@ -190,9 +195,7 @@ def _loss(report: Report, numbers: list[int], units: Units) -> Selection | None:
     related = []
     if loss["track"] >= 0:
         spans = report.trace.spans.filter(
-            (pl.col("track") == loss["track"])
-            & (pl.col("begin") <= begin)
-            & (pl.col("begin") + pl.col("dur") > begin)
+            (pl.col("track") == loss["track"]) & (pl.col("begin") <= begin) & (pl.col("begin") + pl.col("dur") > begin)
         )
         related = [(name, f"span:{span}") for span, name in spans.select("span", "name").iter_rows()]
     return Selection(f"loss:{numbers[0]}", title, f"sm:{loss['sm']}", begin, end, facts, [], related)

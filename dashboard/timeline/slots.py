@@ -9,7 +9,14 @@ import polars as pl
 from profiler import Trace
 
 FILLING, HELD, READING = "filling (TMA in flight)", "full, not read yet", "being read"
-SlotUse = {"barrier": pl.String, "slot": pl.Int64, "round": pl.Int64, "state": pl.String, "begin": pl.Int64, "dur": pl.Int64}
+SlotUse = {
+    "barrier": pl.String,
+    "slot": pl.Int64,
+    "round": pl.Int64,
+    "state": pl.String,
+    "begin": pl.Int64,
+    "dur": pl.Int64,
+}
 
 
 def slot_uses(trace: Trace, cta: int) -> pl.DataFrame:
@@ -17,7 +24,8 @@ def slot_uses(trace: Trace, cta: int) -> pl.DataFrame:
 
     A round of a slot begins with the first TMA load into it and goes on: *filling* until the full barrier's phase
     completes, *held* until the first consumer's wait for it ends, *being read* until the empty barrier's phase of the
-    same round completes. Without an empty barrier (or before its last phase) reading lasts until the next round's load.
+    same round completes. Without an empty barrier reading lasts until the next round's load; the last
+    rounds, which nobody needs to release, until the CTA's last MMA.
     """
     rows: list[dict[str, Any]] = []
     for barrier in full_barriers(trace):
@@ -95,5 +103,12 @@ def _rounds(trace: Trace, cta: int, full: str, empty: str) -> pl.DataFrame:
     next_load = pl.col("issued").shift(-1).over("slot")
     return rounds.with_columns(
         taken=pl.max_horizontal("taken", "landed"),
-        released=pl.coalesce("released", next_load, pl.lit(trace.end)),
+        released=pl.coalesce("released", next_load, pl.lit(_last_mma(trace, cta))),
     )
+
+
+def _last_mma(trace: Trace, cta: int) -> int:
+    """Returns when the CTA's last MMA ended, or if none is known, the CTA itself."""
+    mma = trace.async_spans.filter((pl.col("cta") == cta) & (pl.col("unit") == "tensor_core"))
+    last = (mma["begin"] + mma["dur"]).max() if mma.height else trace.ctas.filter(pl.col("cta") == cta)["end"].max()
+    return last if isinstance(last, int) else trace.end

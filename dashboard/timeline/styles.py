@@ -62,9 +62,7 @@ class Styles:
             kind = str(site.kind)
             color, unit = KIND_COLORS.get(kind, FALLBACK), _unit_of(kind)
             span_of_site[site.id] = add(Style(site.name, kind, color, kind in HATCHED_KINDS, site.location))
-            async_of_site[site.id] = add(
-                Style(site.name, unit, KIND_COLORS.get(unit, FALLBACK), line=site.location)
-            )
+            async_of_site[site.id] = add(Style(site.name, unit, KIND_COLORS.get(unit, FALLBACK), line=site.location))
         of_cause = {cause: add(Style(cause, f"bubble: {cause}", color, True)) for cause, color in CAUSE_COLORS.items()}
         busy = add(Style("tensor core busy", "tensor_core", KIND_COLORS["tensor_core"]))
         cta = add(Style("CTA", "CTA", "#aab4c2"))

@@ -22,7 +22,10 @@ def build(context: PageContext) -> Component:
     report, links, name = context.loaded.report, context.links, context.loaded.name
     if report.barrier_waits.barriers.is_empty():
         return html.Div(
-            [*notes(report.notes), empty("No barrier waits", "No warpgroup waited for a barrier, or no wait was recorded.")],
+            [
+                *notes(report.notes),
+                empty("No barrier waits", "No warpgroup waited for a barrier, or no wait was recorded."),
+            ],
             className="page",
         )
     gross = context.state.count == "gross"
@@ -42,7 +45,7 @@ def build(context: PageContext) -> Component:
             note="longest first; choose a barrier for its slots",
             actions=[download("CSV", links.download(name, "barrier_waits.csv"))],
         ),
-        html.Div([_releasers(context, barrier), _slots(context, barrier)], className="columns"),
+        html.Div([_releasers(context, barrier), _slots(context, barrier)], className="columns tables"),
     ]
     return html.Div(parts, className="page")
 
@@ -58,9 +61,13 @@ def _releasers(context: PageContext, barrier: str) -> Component:
         Column("at", lambda row: tables.source_link(context, row["had_been_source"])),
         Column("Count", lambda row: f"{row['count']:,}", lambda row: row["count"], is_number=True),
         _time(context, "total_cycles", longest),
-        Column("p95", lambda row: context.units.number(row["p95_cycles"]), lambda row: row["p95_cycles"], is_number=True),
+        Column(
+            "p95", lambda row: context.units.number(row["p95_cycles"]), lambda row: row["p95_cycles"], is_number=True
+        ),
     ]
-    return card(f"{barrier}: who released it", table(columns, rows, f"Releasers of {barrier}"), note="blocked waits only")
+    return card(
+        f"{barrier}: who released it", table(columns, rows, f"Releasers of {barrier}"), note="blocked waits only"
+    )
 
 
 def _slots(context: PageContext, barrier: str) -> Component:
@@ -73,8 +80,12 @@ def _slots(context: PageContext, barrier: str) -> Component:
         Column("Waits", lambda row: f"{row['waits']:,}", lambda row: row["waits"], is_number=True),
         Column("Blocked", lambda row: f"{row['blocked']:,}", lambda row: row["blocked"], is_number=True),
         _time(context, "blocked_cycles", longest),
-        Column("p50", lambda row: context.units.number(row["p50_cycles"]), lambda row: row["p50_cycles"], is_number=True),
-        Column("p95", lambda row: context.units.number(row["p95_cycles"]), lambda row: row["p95_cycles"], is_number=True),
+        Column(
+            "p50", lambda row: context.units.number(row["p50_cycles"]), lambda row: row["p50_cycles"], is_number=True
+        ),
+        Column(
+            "p95", lambda row: context.units.number(row["p95_cycles"]), lambda row: row["p95_cycles"], is_number=True
+        ),
     ]
     return card(f"{barrier}: by slot", table(columns, rows, f"Slots of {barrier}"), note="one row per slot of the ring")
 

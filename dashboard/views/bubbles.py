@@ -48,7 +48,7 @@ def _reading(name: str, reading: Reading) -> Component:
     source = html.A(title, href=url, target="_blank", rel="noreferrer") if url.startswith("https") else reading.source
     return html.Div(
         [
-            html.H3(swatch(color_of_cause(name.split(",")[0]), name)),
+            html.H3(swatch(color_of_cause(name.split(",", maxsplit=1)[0]), name)),
             html.P(f"{reading.meaning[:1].upper()}{reading.meaning[1:]}."),
             html.P([html.B("Try: "), f"{reading.remedy}."]),
             html.P(["Read: ", source], className="muted"),

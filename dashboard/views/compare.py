@@ -12,7 +12,7 @@ from dash.development.base_component import Component
 from dashboard import figures
 from dashboard.store import LoadedLaunch
 from dashboard.views.base import PageContext
-from dashboard.views.components import Column, badge, card, chart, empty, notes, select, table, tile
+from dashboard.views.components import NOTHING, Column, badge, card, chart, empty, notes, select, table, tile
 from profiler import CaptureError
 from profiler.analysis.compare import CompareReport, compare_reports
 
@@ -21,7 +21,10 @@ def build(context: PageContext) -> Component:
     """Lays the page out: the launch of the top bar against the one chosen here."""
     others = [launch.name for launch in context.store.launches() if launch.name != context.loaded.name]
     if not others:
-        return html.Div([empty("Nothing to compare with", "Record a second launch into the same profile directory.")], className="page")
+        return html.Div(
+            [empty("Nothing to compare with", "Record a second launch into the same profile directory.")],
+            className="page",
+        )
     name = context.state.other if context.state.other in others else _before(context.loaded.name, others)
     chooser = html.Div([select("other", [(one, one) for one in others], name, "Before")], className="toolbar")
     launch = context.store.find(name)
@@ -37,18 +40,29 @@ def build(context: PageContext) -> Component:
             chooser,
             _headline(context, other, compared),
             *notes(list(compared.notes)),
-            card("Where the difference comes from", chart("compare-waterfall", figures.waterfall(compared, context.units)),
-                 note="tensor cores of the SMs in use, on average; the steps sum to the difference"),
+            card(
+                "Where the difference comes from",
+                chart("compare-waterfall", figures.waterfall(compared, context.units)),
+                note="tensor cores of the SMs in use, on average; the steps sum to the difference",
+            ),
             html.Div(
                 [
-                    card("Waits of each role", _table(context, compared.waits, ("role", "kind", "barrier")), note="of one track on average"),
-                    card("Phases of each warpgroup", _table(context, compared.phases, ("name", "phase")), note="medians over CTAs"),
+                    card(
+                        "Waits of each role",
+                        _table(context, compared.waits, ("role", "kind", "barrier")),
+                        note="of one track on average",
+                    ),
+                    card(
+                        "Phases of each warpgroup",
+                        _table(context, compared.phases, ("name", "phase")),
+                        note="medians over CTAs",
+                    ),
                 ],
-                className="columns",
+                className="columns tables",
             ),
         ],
         className="page",
-    )  # fmt: skip
+    )
 
 
 def _before(name: str, others: list[str]) -> str:
@@ -91,11 +105,16 @@ def _table(context: PageContext, frame: pl.DataFrame, keys: tuple[str, ...]) -> 
         *(key(name) for name in keys),
         cycles("a_cycles", "Before"),
         cycles("b_cycles", "After"),
-        Column(f"Change ({units.name})", lambda row: f"{units.convert(row['delta_cycles']):+,.0f}", lambda row: row["delta_cycles"],
-               lambda row: abs(row["delta_cycles"]) / largest, True),
-    ]  # fmt: skip
+        Column(
+            f"Change ({units.name})",
+            lambda row: f"{units.convert(row['delta_cycles']):+,.0f}",
+            lambda row: row["delta_cycles"],
+            lambda row: abs(row["delta_cycles"]) / largest,
+            True,
+        ),
+    ]
     return table(columns, rows, "Differences")
 
 
 def _text(name: str) -> Callable[[Mapping[str, Any]], str]:
-    return lambda row: str(row[name]).replace("_", " ") or "–"
+    return lambda row: str(row[name]).replace("_", " ") or NOTHING

@@ -11,9 +11,11 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from dashboard import ids
+from dashboard.markup import extra
 
 Content = Component | str | Sequence[Component | str]
-GRAPH_CONFIG = {"displaylogo": False, "responsive": True, "displayModeBar": "hover"}
+NOTHING = "\u2013"  # a dash where there is no value
+GRAPH_CONFIG: dict[str, Any] = {"displaylogo": False, "responsive": True, "displayModeBar": "hover"}
 GRAPH_CONFIG |= {"modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"]}
 
 
@@ -72,7 +74,9 @@ def table(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], label: s
         ]
     )
     body = [html.Tr([_cell(column, row) for column in columns]) for row in rows]
-    content = html.Table([html.Thead(head), html.Tbody(body)], className="table sortable", **{"aria-label": label})
+    content = html.Table(
+        [html.Thead(head), html.Tbody(body)], className="table sortable", **extra({"aria-label": label})
+    )
     return html.Div(content, className="table-scroll")
 
 
@@ -97,7 +101,7 @@ def chart(name: str, figure: go.Figure, legend: Sequence[tuple[str, str]] | None
     if legend is not None:
         entries = html.Div([swatch(color, text) for color, text in legend], className="chart-legend")
         return html.Div([entries, chart(name, go.Figure(figure).update_layout(showlegend=False))])
-    config = GRAPH_CONFIG | {"toImageButtonOptions": {"format": "svg", "filename": name}}
+    config: Any = GRAPH_CONFIG | {"toImageButtonOptions": {"format": "svg", "filename": name}}
     return dcc.Graph(id=ids.graph(name), figure=figure, config=config, className="chart")
 
 
@@ -127,13 +131,13 @@ def choice(options: Sequence[tuple[str, str]], selected: str, href: Callable[[st
         html.A(text, href=href(value), className="nav-link segment" + (" selected" if value == selected else ""))
         for value, text in options
     ]
-    return html.Div(links, className="segments", role="group", **{"aria-label": label})
+    return html.Div(links, className="segments", role="group", **extra({"aria-label": label}))
 
 
 def select(field: str, options: Sequence[tuple[str, str]], value: str, label: str) -> Component:
     """Returns a drop-down list that changes one field of the view's state."""
     items = [html.Option(text, value=key, selected=key == value) for key, text in options]
-    chooser = html.Select(items, key=value, **{"data-field": field, "aria-label": label})
+    chooser = html.Select(items, key=value, **extra({"data-field": field, "aria-label": label}))
     return html.Label([html.Span(label), chooser], className="select-label")
 
 

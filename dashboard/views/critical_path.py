@@ -14,7 +14,7 @@ from dashboard.figures.critical_path import color_of_step
 from dashboard.quantities import share_text
 from dashboard.views import tables
 from dashboard.views.base import PageContext
-from dashboard.views.components import Column, badge, card, chart, download, link, notes, swatch, table
+from dashboard.views.components import NOTHING, Column, badge, card, chart, download, link, notes, swatch, table
 
 _MAX_ROWS = 24
 
@@ -23,19 +23,28 @@ def build(context: PageContext) -> Component:
     """Lays the page out."""
     report, links, name = context.loaded.report, context.links, context.loaded.name
     kinds = report.critical_path.parts.group_by("kind", maintain_order=True).agg(pl.col("share").sum())
-    legend = [(color_of_step(kind), f"{kind} {share_text(share)}") for kind, share in
-              kinds.sort("share", "kind", descending=[True, False]).iter_rows()]  # fmt: skip
+    legend = [
+        (color_of_step(kind), f"{kind} {share_text(share)}")
+        for kind, share in kinds.sort("share", "kind", descending=[True, False]).iter_rows()
+    ]
     return html.Div(
         [
             *notes(report.notes),
-            card("The path over time", chart("critical-path", figures.critical_path_strip(report, context.units), legend),
-                 note="consecutive steps from the launch's first moment to its last: they sum to its length"),
-            html.Div([_what_if(context), _parts(context)], className="columns"),
-            card("Slack of everything else", _slack(context), note="by how much one occurrence could grow without moving the end",
-                 actions=[download("CSV", links.download(name, "slack.csv"))]),
+            card(
+                "The path over time",
+                chart("critical-path", figures.critical_path_strip(report, context.units), legend),
+                note="consecutive steps from the launch's first moment to its last: they sum to its length",
+            ),
+            html.Div([_what_if(context), _parts(context)], className="columns tables"),
+            card(
+                "Slack of everything else",
+                _slack(context),
+                note="by how much one occurrence could grow without moving the end",
+                actions=[download("CSV", links.download(name, "slack.csv"))],
+            ),
         ],
         className="page",
-    )  # fmt: skip
+    )
 
 
 def _what_if(context: PageContext) -> Component:
@@ -44,15 +53,23 @@ def _what_if(context: PageContext) -> Component:
     largest = max((row["gain_cycles"] for row in rows), default=1) or 1
     columns = [
         Column("If …", lambda row: [html.Span(row["scenario"], title=row["caveat"]), *_bound(row)]),
-        Column(f"Gain ({units.name})", lambda row: units.number(row["gain_cycles"]), lambda row: row["gain_cycles"],
-               lambda row: row["gain_cycles"] / largest, True, "By how much the launch would get shorter."),
-        Column("Speed-up", lambda row: f"{row['speedup']:.3f}×", lambda row: row["speedup"], is_number=True),
-    ]  # fmt: skip
+        Column(
+            f"Gain ({units.name})",
+            lambda row: units.number(row["gain_cycles"]),
+            lambda row: row["gain_cycles"],
+            lambda row: row["gain_cycles"] / largest,
+            True,
+            "By how much the launch would get shorter.",
+        ),
+        Column("Speed-up", lambda row: f"{row['speedup']:.3f}x", lambda row: row["speedup"], is_number=True),
+    ]
     return card("What if", table(columns, rows, "What if"), note="estimates, by replay on the graph of events")
 
 
 def _bound(row: Mapping[str, Any]) -> list[Component | str]:
-    return [" ", badge("bound", "", "Nobody can build it: how much there is to gain at most.")] if row["is_bound"] else []
+    return (
+        [" ", badge("bound", "", "Nobody can build it: how much there is to gain at most.")] if row["is_bound"] else []
+    )
 
 
 def _parts(context: PageContext) -> Component:
@@ -61,11 +78,17 @@ def _parts(context: PageContext) -> Component:
     largest = max((row["share"] for row in rows), default=1.0) or 1.0
     columns = [
         Column("Step", lambda row: swatch(color_of_step(row["kind"]), row["kind"])),
-        Column("of", lambda row: " ".join(filter(None, (row["role"], row["barrier"]))) or "–"),
+        Column("of", lambda row: " ".join(filter(None, (row["role"], row["barrier"]))) or NOTHING),
         Column("Source", lambda row: tables.source_link(context, row["source"])),
         Column("Count", lambda row: f"{row['count']:,}", lambda row: row["count"], is_number=True),
         Column(units.name, lambda row: units.number(row["cycles"]), lambda row: row["cycles"], is_number=True),
-        Column("Share", lambda row: share_text(row["share"]), lambda row: row["share"], lambda row: row["share"] / largest, True),
+        Column(
+            "Share",
+            lambda row: share_text(row["share"]),
+            lambda row: row["share"],
+            lambda row: row["share"] / largest,
+            True,
+        ),
     ]
     example = context.loaded.report.critical_path.steps
     on = example.filter(example["sm"] >= 0)["sm"]
@@ -77,11 +100,21 @@ def _slack(context: PageContext) -> Component:
     units = context.units
     columns = [
         Column("Step", lambda row: swatch(color_of_step(row["kind"]), row["kind"])),
-        Column("of", lambda row: " ".join(filter(None, (row["role"], row["barrier"]))) or "–"),
+        Column("of", lambda row: " ".join(filter(None, (row["role"], row["barrier"]))) or NOTHING),
         Column("Source", lambda row: tables.source_link(context, row["source"])),
         Column("Count", lambda row: f"{row['count']:,}", lambda row: row["count"], is_number=True),
-        Column("Least slack", lambda row: units.number(row["min_slack_cycles"]), lambda row: row["min_slack_cycles"], is_number=True),
-        Column("Median slack", lambda row: units.number(row["p50_slack_cycles"]), lambda row: row["p50_slack_cycles"], is_number=True),
+        Column(
+            "Least slack",
+            lambda row: units.number(row["min_slack_cycles"]),
+            lambda row: row["min_slack_cycles"],
+            is_number=True,
+        ),
+        Column(
+            "Median slack",
+            lambda row: units.number(row["p50_slack_cycles"]),
+            lambda row: row["p50_slack_cycles"],
+            is_number=True,
+        ),
     ]
     rows = context.loaded.report.critical_path.slack.head(_MAX_ROWS).to_dicts()
     return table(columns, rows, "Slack")

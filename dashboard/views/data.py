@@ -11,6 +11,7 @@ from dash.development.base_component import Component
 
 from dashboard.downloads import table_names, table_of
 from dashboard.filtering import filter_table
+from dashboard.markup import extra
 from dashboard.views.base import PageContext
 from dashboard.views.components import Column, card, download, empty, notes, select, table
 from profiler import ParamsError
@@ -25,18 +26,32 @@ def build(context: PageContext) -> Component:
     whole = table_of(context.loaded, name)
     if whole is None:
         return html.Div([empty("Not here", f"There is no table {name!r}.")], className="page")
-    search = dcc.Input(value=state.query, type="search", placeholder="role=compute dur>500 barrier~full", className="search", debounce=True)
+    search = dcc.Input(
+        value=state.query,
+        type="search",
+        placeholder="role=compute dur>500 barrier~full",
+        className="search",
+        debounce=True,
+    )
     controls = html.Div(
         [
             select("table", [(one, one.replace("_", " ")) for one in names], name, "Table"),
-            html.Label([html.Span("Filter"), search], className="select-label grow", **{"data-field": "query"}),
+            html.Label([html.Span("Filter"), search], className="select-label grow", **extra({"data-field": "query"})),
         ],
         className="toolbar",
     )
     link = context.links.download
-    files = [download(text, link(context.loaded.name, file)) for text, file in (
-        ("CSV", f"{name}.csv"), ("Parquet", f"{name}.parquet"), ("Report (JSON)", "report.json"), ("Report (text)", "report.txt"),
-        ("Perfetto trace", "trace.pftrace"), ("Capture", "capture.npz"))]  # fmt: skip
+    files = [
+        download(text, link(context.loaded.name, file))
+        for text, file in (
+            ("CSV", f"{name}.csv"),
+            ("Parquet", f"{name}.parquet"),
+            ("Report (JSON)", "report.json"),
+            ("Report (text)", "report.txt"),
+            ("Perfetto trace", "trace.pftrace"),
+            ("Capture", "capture.npz"),
+        )
+    ]
     try:
         found = filter_table(whole, state.query)
     except ParamsError as error:

@@ -7,10 +7,11 @@ import dataclasses
 from dash import html
 from dash.development.base_component import Component
 
+from dashboard.markup import extra
 from dashboard.quantities import CYCLES, share_text
 from dashboard.views import tables
 from dashboard.views.base import PageContext
-from dashboard.views.components import Column, card, download, link, notes, table, tile
+from dashboard.views.components import NOTHING, Column, card, download, link, notes, table, tile
 
 
 def build(context: PageContext) -> Component:
@@ -23,7 +24,6 @@ def build(context: PageContext) -> Component:
             _verdict(context),
             *notes(report.notes),
             _tiles(context),
-            *_advice(context),
             html.Div(
                 [
                     card(
@@ -39,6 +39,7 @@ def build(context: PageContext) -> Component:
                 ],
                 className="columns",
             ),
+            *_advice(context),
             card(
                 "Tensor-core bubbles and losses",
                 tables.bubbles(context, limit=8),
@@ -49,11 +50,14 @@ def build(context: PageContext) -> Component:
                 "Barrier waits",
                 tables.barrier_waits(context),
                 note="summed over all warpgroups; bare: while the SM's tensor core had nothing in flight",
-                actions=[download("CSV", csv(name, "barrier_waits.csv")), link("Who waits for whom", context.links.page("barriers"))],
+                actions=[
+                    download("CSV", csv(name, "barrier_waits.csv")),
+                    link("Who waits for whom", context.links.page("barriers")),
+                ],
             ),
         ],
         className="page",
-    )  # fmt: skip
+    )
 
 
 def _verdict(context: PageContext) -> Component:
@@ -61,7 +65,9 @@ def _verdict(context: PageContext) -> Component:
     sentence = f"{report.verdict[:1].upper()}{report.verdict[1:]}."
     limit = [html.P(f"{report.advice.limit}.", className="muted")] if report.advice.limit else []
     return html.Section(
-        [html.P(sentence, className="verdict-sentence"), *limit], className="verdict", **{"aria-label": "Verdict"}
+        [html.P(sentence, className="verdict-sentence"), *limit],
+        className="verdict",
+        **extra({"aria-label": "Verdict"}),
     )
 
 
@@ -82,8 +88,17 @@ def _advice(context: PageContext) -> list[Component]:
             is_number=True,
             meaning="Of the launch.",
         ),
-        Column(context.units.name, lambda row: context.units.number(row["gain_cycles"]), lambda row: row["gain_cycles"], is_number=True),
-        Column("", lambda row: {"replay": "by replay"}.get(row["basis"], row["basis"]), meaning="by replay: an estimate on the graph of events. at most: a bound."),
+        Column(
+            context.units.name,
+            lambda row: context.units.number(row["gain_cycles"]),
+            lambda row: row["gain_cycles"],
+            is_number=True,
+        ),
+        Column(
+            "",
+            lambda row: html.Span({"replay": "by replay"}.get(row["basis"], row["basis"]), className="short muted"),
+            meaning="by replay: an estimate on the graph of events. at most: a bound.",
+        ),
     ]
     rows = [dataclasses.asdict(item) for item in items]
     more = link("What if …", context.links.page("critical-path"))
@@ -111,7 +126,7 @@ def _tiles(context: PageContext) -> Component:
         ),
         tile(
             "Of peak",
-            share_text(use.peak_share) if use.peak_flops_per_cycle else "–",
+            share_text(use.peak_share) if use.peak_flops_per_cycle else NOTHING,
             f"{use.flops_per_cycle:,.0f} FLOP/cycle/SM",
             "Floating-point operations per cycle over what the device's tensor cores can do, all SMs counted.",
             use.peak_share if use.peak_flops_per_cycle else None,
@@ -135,8 +150,10 @@ def _tiles(context: PageContext) -> Component:
             "Main loop",
             units.text(report.steady_state.interval_cycles).removesuffix(" cycles")
             if report.steady_state.interval_cycles
-            else "–",
-            f"{'cycles ' if units.name == CYCLES else ''}per iteration, bound by {report.steady_state.bound_by}" if report.steady_state.bound_by else "no loop found",
+            else NOTHING,
+            f"{'cycles ' if units.name == CYCLES else ''}per iteration, bound by {report.steady_state.bound_by}"
+            if report.steady_state.bound_by
+            else "no loop found",
             "Median time from one iteration's wait for data to the next one's.",
         ),
         tile(

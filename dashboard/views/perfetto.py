@@ -6,6 +6,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from dashboard import ids
+from dashboard.markup import extra
 from dashboard.views.base import PageContext
 from dashboard.views.components import download, empty
 
@@ -13,10 +14,15 @@ from dashboard.views.components import download, empty
 def build(context: PageContext) -> Component:
     """Lays the page out. `assets/perfetto.js` hands the trace over; the frame makes no request off this machine."""
     trace = context.links.download(context.loaded.name, "trace.pftrace")
-    online = html.Button("Open in ui.perfetto.dev", className="button small", title="The trace stays in your browser",
-                         **{"data-action": "perfetto-online", "data-trace": trace})  # fmt: skip
+    online = html.Button(
+        "Open in ui.perfetto.dev",
+        className="button small",
+        title="The trace stays in your browser",
+        **extra({"data-action": "perfetto-online", "data-trace": trace}),
+    )
     toolbar = html.Div(
-        [download("Save the trace", trace), online, html.Span(className="perfetto-status muted", role="status")], className="toolbar"
+        [download("Save the trace", trace), online, html.Span(className="perfetto-status muted", role="status")],
+        className="toolbar",
     )
     if not context.perfetto_ui:
         text = [
@@ -27,10 +33,15 @@ def build(context: PageContext) -> Component:
         return html.Div([toolbar, empty("No Perfetto UI", text)], className="page")
     # On an empty route this build asks for other traces; outside "embedded" mode it would load Google Analytics.
     frame = html.Iframe(
-        src=f"{context.links.base_path}perfetto/#!/viewer?mode=embedded",
         id=ids.PERFETTO,
         className="perfetto-frame",
         title="Perfetto UI",
-        **{"data-trace": trace, "data-title": f"{context.loaded.name} ({context.loaded.trace.header.device})"},
+        **extra(
+            {
+                "data-source": f"{context.links.base_path}perfetto-ui/#!/viewer?mode=embedded",
+                "data-trace": trace,
+                "data-title": f"{context.loaded.name} ({context.loaded.trace.header.device})",
+            }
+        ),
     )
     return html.Div([toolbar, frame], className="page page-timeline")

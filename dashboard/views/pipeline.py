@@ -35,14 +35,21 @@ def build(context: PageContext) -> Component:
         _answer(context, uses),
         card(
             f"Slots of CTA {cta}",
-            chart("pipeline-slots", figures.pipeline_gantt(uses, context.units, barriers), [*legend, ("transparent", "blank: empty")]),
+            chart(
+                "pipeline-slots",
+                figures.pipeline_gantt(uses, context.units, barriers),
+                [*legend, ("transparent", "blank: empty")],
+            ),
             note=f"on SM {sm}; drag to zoom, double click to reset",
             actions=[chooser, link("Timeline", context.links.page("timeline", sm=sm, cta=cta))],
         ),
-        card("Full slots over time", chart("pipeline-depth", figures.pipeline_depth(trace, cta, context.units)),
-             note="0: the consumers starve; all: the producer is ahead"),
-        html.Div([_shares(uses), _steady_state(context)], className="columns"),
-    ]  # fmt: skip
+        card(
+            "Full slots over time",
+            chart("pipeline-depth", figures.pipeline_depth(trace, cta, context.units)),
+            note="0: the consumers starve; all: the producer is ahead",
+        ),
+        html.Div([_shares(uses), _steady_state(context)], className="columns tables"),
+    ]
     return html.Div(parts, className="page")
 
 
@@ -54,17 +61,43 @@ def _answer(context: PageContext, uses: pl.DataFrame) -> Component:
     means = {name: _mean(shares, name) for name in ("filling", "held", "reading", "empty")}
     tiles = [
         tile("Filling", share_text(means["filling"]), "TMA in flight", "Mean over the CTA's slots.", means["filling"]),
-        tile("Full, not read yet", share_text(means["held"]), "high: consumer bound", "Data waits for the consumers.", means["held"]),
-        tile("Being read", share_text(means["reading"]), "until released", "From the first consumer's wait to the release.", means["reading"]),
-        tile("Empty", share_text(means["empty"]), "high: the producer is late", "Released, and not being filled.", means["empty"]),
-    ]  # fmt: skip
+        tile(
+            "Full, not read yet",
+            share_text(means["held"]),
+            "high: consumer bound",
+            "Data waits for the consumers.",
+            means["held"],
+        ),
+        tile(
+            "Being read",
+            share_text(means["reading"]),
+            "until released",
+            "From the first consumer's wait to the release.",
+            means["reading"],
+        ),
+        tile(
+            "Empty",
+            share_text(means["empty"]),
+            "high: the producer is late",
+            "Released, and not being filled.",
+            means["empty"],
+        ),
+    ]
     if stage:
         gain = stage[0]["gain_cycles"] / max(context.loaded.report.kernel_cycles, 1)
-        tiles.append(tile("One more stage", f"{gain:+.1%}".replace("+", "−") if gain else "no gain", stage[0]["caveat"],
-                          "Change of the kernel's time by replay on the graph of events: an estimate."))  # fmt: skip
+        tiles.append(
+            tile(
+                "One more stage",
+                f"{gain:+.1%}".replace("+", "-") if gain else "no gain",
+                stage[0]["caveat"],
+                "Change of the kernel's time by replay on the graph of events: an estimate.",
+            )
+        )
     interval = context.loaded.report.steady_state
     bound = interval.bound_by or "no loop found"
-    tiles.append(tile("Iteration", context.units.text(interval.interval_cycles), f"bound by {bound}", "Median over all CTAs."))
+    tiles.append(
+        tile("Iteration", context.units.text(interval.interval_cycles), f"bound by {bound}", "Median over all CTAs.")
+    )
     return html.Div(tiles, className="tiles")
 
 
@@ -89,7 +122,9 @@ def _shares(uses: pl.DataFrame) -> Component:
         column("Being read", "reading", READING),
         column("Empty", "empty", "released, and no load under way"),
     ]
-    return card("Time of each slot", table(columns, rows, "Time of each slot"), note="from its first load to its last release")
+    return card(
+        "Time of each slot", table(columns, rows, "Time of each slot"), note="from its first load to its last release"
+    )
 
 
 def _steady_state(context: PageContext) -> Component:
@@ -99,7 +134,9 @@ def _steady_state(context: PageContext) -> Component:
     units = context.units
 
     def column(title: str, name: str, meaning: str = "") -> Column:
-        return Column(title, lambda row: units.number(row[name]), lambda row: row[name] or 0, is_number=True, meaning=meaning)
+        return Column(
+            title, lambda row: units.number(row[name]), lambda row: row[name] or 0, is_number=True, meaning=meaning
+        )
 
     columns = [
         Column("Warpgroup", lambda row: row["name"]),

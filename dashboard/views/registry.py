@@ -20,20 +20,56 @@ from dashboard.views import (
 from dashboard.views.base import Page
 
 PAGES = (
-    Page("", "Overview", "What bounds this launch, what does that cost, and what should change first?", "o", overview.build),
-    Page("timeline", "Timeline", "What did every warpgroup and unit do, when, and who released whom?", "t", timeline.build),
-    Page("bubbles", "Bubbles", "When did tensor cores have nothing to do, why, and what would fixing it gain?", "b", bubbles.build),
-    Page("barriers", "Barriers", "Who waits for whom, on which barrier, and what had the releaser been doing?", "w", barriers.build),
+    Page(
+        "",
+        "Overview",
+        "What bounds this launch, what does that cost, and what should change first?",
+        "o",
+        overview.build,
+    ),
+    Page(
+        "timeline",
+        "Timeline",
+        "What did every warpgroup and unit do, when, and who released whom?",
+        "t",
+        timeline.build,
+    ),
+    Page(
+        "bubbles",
+        "Bubbles",
+        "When did tensor cores have nothing to do, why, and what would fixing it gain?",
+        "b",
+        bubbles.build,
+    ),
+    Page(
+        "barriers",
+        "Barriers",
+        "Who waits for whom, on which barrier, and what had the releaser been doing?",
+        "w",
+        barriers.build,
+    ),
     Page("pipeline", "Pipeline", "How full was the ring of slots, and would more stages help?", "p", pipeline.build),
-    Page("critical-path", "Critical path", "Which chain of events took as long as the launch, and what would change it?", "k", critical_path.build),
+    Page(
+        "critical-path",
+        "Critical path",
+        "Which chain of events took as long as the launch, and what would change it?",
+        "k",
+        critical_path.build,
+    ),
     Page("sms", "SMs", "Was the work spread evenly, and what did waves and the tail cost?", "m", sms.build),
-    Page("roofline", "Roofline", "How far is the launch from what the device allows, and which limit is nearest?", "r", roofline.build),
+    Page(
+        "roofline",
+        "Roofline",
+        "How far is the launch from what the device allows, and which limit is nearest?",
+        "r",
+        roofline.build,
+    ),
     Page("source", "Source", "Which lines of the kernel take the time, the waits and the bubbles?", "s", source.build),
     Page("compare", "Compare", "What got faster or slower since another launch, and why?", "c", compare.build),
     Page("perfetto", "Perfetto", "What does the Perfetto UI show of this launch?", "e", perfetto.build),
     Page("data", "Data", "What is in the tables behind these pages?", "d", data.build),
     Page("runs", "Runs", "Which launches are here, and can they be trusted?", "n", build_without_launch=runs.build),
-)  # fmt: skip
+)
 
 
 def find_page(name: str) -> Page | None:

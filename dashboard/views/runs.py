@@ -11,7 +11,7 @@ from dash.development.base_component import Component
 
 from dashboard.quantities import time_text
 from dashboard.views.base import RunsContext
-from dashboard.views.components import Column, badge, card, link, table
+from dashboard.views.components import NOTHING, Column, badge, card, link, table
 from dashboard.views.shell import no_launches
 from profiler import CaptureError, Launch
 
@@ -23,18 +23,29 @@ def build(context: RunsContext) -> Component:
     rows = [_row(context, launch) for launch in context.launches]
     columns = [
         Column("Launch", lambda row: link(row["name"], context.links.page("", launch=row["name"]))),
-        Column("Kernel", lambda row: row.get("kernel", "–")),
-        Column("Device", lambda row: row.get("device", "–")),
+        Column("Kernel", lambda row: row.get("kernel", NOTHING)),
+        Column("Device", lambda row: row.get("device", NOTHING)),
         Column("", _badges),
-        Column("Grid", lambda row: row.get("grid", "–")),
-        Column("Time", lambda row: row.get("time", "–"), lambda row: row.get("ns", 0), is_number=True),
-        Column("Events", lambda row: f"{row.get('events', 0):,}", lambda row: row.get("events", 0), is_number=True,
-               meaning="Events stored on the device."),
+        Column("Grid", lambda row: row.get("grid", NOTHING)),
+        Column("Time", lambda row: row.get("time", NOTHING), lambda row: row.get("ns", 0), is_number=True),
+        Column(
+            "Events",
+            lambda row: f"{row.get('events', 0):,}",
+            lambda row: row.get("events", 0),
+            is_number=True,
+            meaning="Events stored on the device.",
+        ),
         Column("Written", lambda row: row["written"], lambda row: row["written_at"], is_number=True),
         Column("", lambda row: _actions(context, row)),
-    ]  # fmt: skip
+    ]
     return html.Div(
-        [card("Launches", table(columns, rows, "Launches"), note=f"in {context.store.path}; new ones appear by themselves")],
+        [
+            card(
+                "Launches",
+                table(columns, rows, "Launches"),
+                note=f"in {context.store.path}; new ones appear by themselves",
+            )
+        ],
         className="page",
     )
 
@@ -49,7 +60,7 @@ def _row(context: RunsContext, launch: Launch) -> dict[str, Any]:
         "kernel": capture.header.kernel,
         "device": capture.header.device,
         "provenance": capture.header.provenance,
-        "grid": "×".join(str(size) for size in capture.header.grid) or "1",
+        "grid": "x".join(str(size) for size in capture.header.grid) or "1",
         "events": capture.events,
         "dropped": capture.dropped,
         "ns": capture.ns,
@@ -61,7 +72,7 @@ def _written(launch: Launch) -> dict[str, Any]:
     try:
         moment = launch.capture_path.stat().st_mtime
     except OSError:
-        return {"written": "–", "written_at": 0}
+        return {"written": NOTHING, "written_at": 0}
     text = datetime.datetime.fromtimestamp(moment, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     return {"written": text, "written_at": moment}
 
@@ -71,7 +82,10 @@ def _badges(row: Mapping[str, Any]) -> list[Component | str]:
         return [badge("cannot be read", "bad"), " ", html.Span(row["error"], className="muted")]
     badges: list[Component | str] = [badge(row["provenance"], "good" if row["provenance"] == "simulated" else "")]
     if row["dropped"]:
-        badges += [" ", badge(f"{row['dropped']:,} events dropped", "warn", "The event buffer was full: raise profile_space.")]
+        badges += [
+            " ",
+            badge(f"{row['dropped']:,} events dropped", "warn", "The event buffer was full: raise profile_space."),
+        ]
     return badges
 
 

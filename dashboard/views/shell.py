@@ -8,6 +8,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from dashboard import ids
+from dashboard.markup import extra
 from dashboard.quantities import CYCLES
 from dashboard.state import ViewState
 from dashboard.views.base import Links, Page
@@ -16,13 +17,32 @@ from profiler import Launch
 from profiler.trace import CaptureHeader
 
 _KEYS = (
-    ("Everywhere", (("?", "this help"), ("G, then a letter", "open a page (letters are in the navigation)"),
-                    ("U", "cycles or ns"), ("T", "light or dark"), ("/", "search"), ("Esc", "clear the selection"))),
-    ("Timeline", (("W  S, wheel", "zoom in, out, at the pointer"), ("A  D, drag, Shift-wheel", "pan"),
-                  ("↑ ↓, wheel on the names", "scroll the rows"), ("← →", "previous, next box of the same row"),
-                  ("F, double click", "zoom to the selection"), ("0", "all of the launch"), ("Backspace", "undo zoom"),
-                  ("Shift-drag, right drag", "measure in cycles and ns"), ("M", "mark the pointer's moment"))),
-)  # fmt: skip
+    (
+        "Everywhere",
+        (
+            ("?", "this help"),
+            ("G, then a letter", "open a page (letters are in the navigation)"),
+            ("U", "cycles or ns"),
+            ("T", "light or dark"),
+            ("/", "search"),
+            ("Esc", "clear the selection"),
+        ),
+    ),
+    (
+        "Timeline",
+        (
+            ("W  S, wheel", "zoom in, out, at the pointer"),
+            ("A  D, drag, Shift-wheel", "pan"),
+            ("↑ ↓, wheel on the names", "scroll the rows"),
+            ("← →", "previous, next box of the same row"),
+            ("F, double click", "zoom to the selection"),
+            ("0", "all of the launch"),
+            ("Backspace", "undo zoom"),
+            ("Shift-drag, right drag", "measure in cycles and ns"),
+            ("M", "mark the pointer's moment"),
+        ),
+    ),
+)
 
 
 def shell(refresh_seconds: float) -> Component:
@@ -32,7 +52,7 @@ def shell(refresh_seconds: float) -> Component:
             dcc.Location(id=ids.URL, refresh="callback-nav"),
             dcc.Interval(id=ids.REFRESH, interval=int(refresh_seconds * 1000)),
             dcc.Store(id=ids.FINGERPRINT),
-            html.Nav(id=ids.NAVIGATION, className="navigation", **{"aria-label": "Pages"}),
+            html.Nav(id=ids.NAVIGATION, className="navigation", **extra({"aria-label": "Pages"})),
             html.Div(
                 [
                     html.Header(id=ids.TOP_BAR, className="top-bar"),
@@ -57,18 +77,22 @@ def navigation(pages: Sequence[Page], current: str, links: Links) -> list[Compon
             href=links.page(page.name),
             className="nav-link keep-view" + (" current" if page.name == current else ""),
             title=page.question,
-            **{"data-key": page.key, "aria-current": "page" if page.name == current else "false"},
+            **extra({"data-key": page.key, "aria-current": "page" if page.name == current else "false"}),
         )
         for page in pages
     ]
     return [html.Div(["mgpu", html.Small("profiler")], className="brand"), *items]
 
 
-def top_bar(launches: Sequence[Launch], current: str, header: CaptureHeader | None, state: ViewState) -> list[Component]:
+def top_bar(
+    launches: Sequence[Launch], current: str, header: CaptureHeader | None, state: ViewState
+) -> list[Component]:
     """Returns the choice of launch, what is known about it, and the switches."""
     names = [launch.name for launch in launches]
     options = [html.Option(name, value=name, selected=name == current) for name in names]
-    chooser = html.Select(options, className="launch-select", key=current, **{"data-field": "launch", "aria-label": "Launch"})
+    chooser = html.Select(
+        options, className="launch-select", key=current, **extra({"data-field": "launch", "aria-label": "Launch"})
+    )
     buttons = [
         _button("Copy link", "copy", "The URL restores exactly this view"),
         _button("cycles" if state.units == CYCLES else "ns", "units", "Show durations in the other unit (U)"),
@@ -80,8 +104,8 @@ def top_bar(launches: Sequence[Launch], current: str, header: CaptureHeader | No
 
 
 def _facts(header: CaptureHeader) -> list[Component]:
-    grid = "×".join(str(size) for size in header.grid) or "1"
-    cluster = f", cluster {'×'.join(map(str, header.cluster))}" if any(size > 1 for size in header.cluster) else ""
+    grid = "x".join(str(size) for size in header.grid) or "1"
+    cluster = f", cluster {'x'.join(map(str, header.cluster))}" if any(size > 1 for size in header.cluster) else ""
     simulated = header.provenance == "simulated"
     meaning = "Cycles of the simulated device." if simulated else "Cycles recorded on the device."
     return [
@@ -92,7 +116,7 @@ def _facts(header: CaptureHeader) -> list[Component]:
 
 
 def _button(text: str, action: str, title: str) -> Component:
-    return html.Button(text, className="button small", title=title, **{"data-action": action})
+    return html.Button(text, className="button small", title=title, **extra({"data-action": action}))
 
 
 def page_head(page: Page) -> Component:
@@ -106,10 +130,10 @@ def _help() -> Component:
         for title, keys in _KEYS
     ]
     box = html.Div(
-        [html.H2("Keys"), *groups, html.Button("Close", className="button", **{"data-action": "help"})],
+        [html.H2("Keys"), *groups, html.Button("Close", className="button", **extra({"data-action": "help"}))],
         className="help-box",
         role="dialog",
-        **{"aria-label": "Keys"},
+        **extra({"aria-label": "Keys"}),
     )
     return html.Div(box, id=ids.HELP, className="help", hidden=True)
 
@@ -128,9 +152,13 @@ def no_launches(path: str) -> Component:
 def unreadable(name: str, message: str, links: Links) -> Component:
     """Returns what is shown for a launch whose files cannot be read."""
     text = [html.P(message), html.P("The other launches are not affected.")]
-    return html.Div([empty(f"{name} cannot be read", text), link("All launches", links.page("runs", launch=""))], className="page")
+    return html.Div(
+        [empty(f"{name} cannot be read", text), link("All launches", links.page("runs", launch=""))], className="page"
+    )
 
 
 def not_found(what: str, links: Links) -> Component:
     """Returns what is shown for an address that leads nowhere."""
-    return html.Div([empty("Not here", f"There is no {what}."), link("Overview", links.page("", launch=""))], className="page")
+    return html.Div(
+        [empty("Not here", f"There is no {what}."), link("Overview", links.page("", launch=""))], className="page"
+    )

@@ -15,10 +15,12 @@ from dashboard.figures.tensor_core import budget_parts
 from dashboard.quantities import share_text
 from dashboard.theme import color_of_cause
 from dashboard.views.base import PageContext
-from dashboard.views.components import Column, chart, empty, link, swatch, table
+from dashboard.views.components import NOTHING, Column, chart, empty, link, swatch, table
 from profiler import Report
 from profiler.analysis import Cause, Detail, recommended_reading
+from profiler.source_names import shorten_source
 
+_MAX_LOCATION = 22
 _MARGIN = 6  # an example is shown with this many times its length on both sides
 _MIN_MARGIN_CYCLES = 1500
 
@@ -141,13 +143,19 @@ def roles_chart(report: Report) -> Component:
 def example_link(context: PageContext, row: Mapping[str, Any], text: str) -> Component:
     """Returns a link to the timeline around the longest example of a group of bubbles."""
     begin, dur = row["example_begin"], row["example_dur"]
-    return link(text, _around(context, row["example_sm"], begin, dur, f"bubble:{row['example_sm']}:{begin}"),
-                "The longest one on the timeline", "show")  # fmt: skip
+    return link(
+        text,
+        _around(context, row["example_sm"], begin, dur, f"bubble:{row['example_sm']}:{begin}"),
+        "The longest one on the timeline",
+        "show",
+    )
 
 
 def source_link(context: PageContext, location: str) -> Component | str:
     """Returns a link to a line on the source page."""
-    return link(location, f"{context.links.page('source')}#{location}", class_name="code") if location else "–"
+    if not location:
+        return NOTHING
+    return link(shorten_source(location, _MAX_LOCATION), f"{context.links.page('source')}#{location}", location, "code")
 
 
 def _longest_wait(context: PageContext, row: Mapping[str, Any]) -> Component | str:
@@ -169,7 +177,11 @@ def _around(context: PageContext, sm: int, begin: int, dur: int, selected: str) 
 def _duration(title: str, column: str, context: PageContext) -> Column:
     units = context.units
     return Column(
-        title, lambda row: units.number(row[column]), lambda row: row[column], is_number=True, meaning=f"In {units.name}."
+        title,
+        lambda row: units.number(row[column]),
+        lambda row: row[column],
+        is_number=True,
+        meaning=f"In {units.name}.",
     )
 
 
@@ -179,7 +191,7 @@ def _cause(row: Mapping[str, Any]) -> str:
 
 def _place(row: Mapping[str, Any]) -> str:
     root = row["root_barrier"]
-    return f"{row['barrier']} ← {root}" if root and root != row["barrier"] else row["barrier"] or "–"
+    return f"{row['barrier']} ← {root}" if root and root != row["barrier"] else row["barrier"] or NOTHING
 
 
 def _main_blame(report: Report, row: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from dashboard import ids
+from dashboard.markup import extra
 from dashboard.theme import CAUSE_COLORS, HATCHED_KINDS, KIND_COLORS, SEQUENCE
 from dashboard.views.base import PageContext
 from dashboard.views.components import choice, notes
@@ -30,23 +31,28 @@ def build(context: PageContext) -> Component:
         [
             html.Span("Colour by", className="muted"),
             choice(COLORINGS, state.color, lambda value: links.page("timeline", color=value), "Colour by"),
-            html.Button("Fit", className="button small", **{"data-timeline": "fit"}, title="Show all of the launch (0)"),
-            html.Button("Undo zoom", className="button small", **{"data-timeline": "back"}, title="Backspace"),
-            html.Button("Expand", className="button small", **{"data-timeline": "expand"}, title="Open all SMs"),
-            html.Button("Collapse", className="button small", **{"data-timeline": "collapse"}, title="Close all SMs"),
+            html.Button(
+                "Fit", className="button small", **extra({"data-timeline": "fit"}), title="Show all of the launch (0)"
+            ),
+            html.Button("Undo zoom", className="button small", **extra({"data-timeline": "back"}), title="Backspace"),
+            html.Button("Expand", className="button small", **extra({"data-timeline": "expand"}), title="Open all SMs"),
+            html.Button(
+                "Collapse", className="button small", **extra({"data-timeline": "collapse"}), title="Close all SMs"
+            ),
             html.Span(className="timeline-status muted", role="status"),
         ],
         className="toolbar",
     )
     canvas = html.Div(
         [
-            html.Canvas(className="timeline-canvas", tabIndex=0, **{"aria-label": "Timeline of the launch"}),
+            html.Canvas(className="timeline-canvas", tabIndex=0, **extra({"aria-label": "Timeline of the launch"})),
             html.Div(className="timeline-tip"),
         ],
         className="timeline-frame",
     )
     panel = html.Aside(
-        [html.Div(_hint(), className="timeline-details", **{"aria-live": "polite"}), _legend()], className="timeline-panel"
+        [html.Div(_hint(), className="timeline-details", **extra({"aria-live": "polite"})), _legend()],
+        className="timeline-panel",
     )
     attributes = {
         "data-launch": context.loaded.name,
@@ -55,7 +61,7 @@ def build(context: PageContext) -> Component:
         "data-color": state.color,
         "data-sequence": " ".join(SEQUENCE),
     }
-    body = html.Div([canvas, panel], id=ids.TIMELINE, className="timeline", **attributes)
+    body = html.Div([canvas, panel], id=ids.TIMELINE, className="timeline", **extra(attributes))
     return html.Div([*notes(context.loaded.report.notes), toolbar, body], className="page page-timeline")
 
 
@@ -63,7 +69,7 @@ def _hint() -> list[Component]:
     return [
         html.H3("Nothing selected"),
         html.P("Click a box for its numbers and the arrows to what it waited for, or what it released."),
-        html.P("Wheel or W S zooms, drag or A D pans, Shift-drag measures. Click an SM or CTA to open it. ? lists all keys."),
+        html.P("Wheel or W S zooms, drag or A D pans, Shift-drag measures. ? lists all keys."),
     ]
 
 

@@ -22,8 +22,10 @@ from mgpu.frontend.pallas_rules.control import argument_names
 from mgpu.frontend.pallas_rules.refs import ImportedRef
 from mgpu.frontend.pallas_rules.translator import Translator, is_jaxpr, open_jaxpr
 from mgpu.frontend.program import KernelProgram, Launch
-from mgpu.jax_internals import AbstractRef, source_line
+from mgpu.jax_internals import AbstractRef, current_source_line, hide_from_source_lines
 from mgpu.params import CompilerParams, LoweringSemantics, TraceScope
+
+hide_from_source_lines(__file__)
 
 KERNEL_PRIMITIVE = "mpmd_map"
 """JAX's primitive of a kernel made by its `plgpu.kernel` or `pl.core_map`."""
@@ -60,7 +62,7 @@ def import_program(equation: Any, replaced_params: Mapping[str, Any], trees: tup
       KernelTypeError: the kernel misuses an operation.
     """
     params = equation.params
-    line = source_line(equation.source_info)
+    line = current_source_line()
     if len(params["jaxprs"]) != 1 or params["external_meshes"]:
         raise Unsupported(
             f"{line} kernel: several meshes in one launch cannot be imported. Launch one kernel for each."

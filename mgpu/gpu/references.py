@@ -56,7 +56,7 @@ def apply_transforms(ref: Any, transforms: Sequence[Any]) -> Any:
 
 _APPLY: Mapping[type, Callable[[Any, Any], Any]] = {
     NDIndexer: lambda ref, transform: ref.at[tuple(transform.indices)],
-    TransposeTransform: lambda ref, transform: mosaic_gpu.transpose_ref(ref, tuple(transform.permutation)),
+    TransposeTransform: lambda ref, transform: ref.transpose(tuple(transform.permutation)),
     ReshapeTransform: lambda ref, transform: ref.reshape(tuple(transform.shape)),
     BitcastTransform: lambda ref, transform: ref.bitcast(transform.dtype),
     UnionMemberTransform: lambda ref, transform: ref.select(transform),

@@ -140,7 +140,9 @@ class Replay:
         is_instant = recorded and self._plan.sites[site].kind.is_instant
         if recorded:
             self._record(site, Edge.INSTANT if is_instant else Edge.BEGIN, slot)
-        result = rule(Call(name, operands, params, self._caller[-1], self._program.params.lowering_semantics))
+        result = rule(
+            Call(name, operands, params, self._caller[-1], tuple(map(self._view, views)), bool(self._warp_axes))
+        )
         if recorded and not is_instant:
             self._record(site, Edge.END, slot)
         if not equation.primitive.multiple_results:
@@ -161,6 +163,9 @@ class Replay:
         if isinstance(operand, View):
             return self._applied(operand.ref, operand.transforms)
         return None if operand is None else self._read(operand)
+
+    def _view(self, operand: Any) -> tuple[Any, list[Any]] | None:
+        return (self._read(operand.ref), self._transforms(operand.transforms)) if isinstance(operand, View) else None
 
     def _applied(self, ref: Any, transforms: Sequence[Any]) -> Any:
         try:
@@ -290,6 +295,7 @@ class Replay:
         def body(warp: Any) -> None:
             self._warp_axes[axis] = warp
             self._inside(region, (*path, 0))
+            del self._warp_axes[axis]
 
         mosaic_gpu.warp_map(body)
         return []

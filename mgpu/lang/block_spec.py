@@ -1,7 +1,8 @@
 """`BlockSpec`: which block of an operand a step works on, and how that block lies in shared memory.
 
-An operand's grid of blocks is addressed by block indices: `index_map` turns grid indices into them. `resolve_block` pairs a
-spec with the operand that it is for; the resulting `Block` knows the block's shape and, for given grid indices, where it is.
+An operand's grid of blocks is addressed by block indices: `index_map` turns grid indices into them. `resolve_block`
+pairs a spec with the operand that it is for; the resulting `Block` knows the block's shape and, for given grid
+indices, where it is.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import inspect
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-import jax
+import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
 from mgpu.errors import KernelTypeError, Unsupported
 from mgpu.jax_internals import current_source_line, hide_from_source_lines
+from mgpu.lang.copies import OOBFillMode
 from mgpu.lang.memory import GMEM, SMEM, MemorySpace
 
 hide_from_source_lines(__file__)
@@ -34,12 +36,14 @@ class BlockSpec(pl.BlockSpec):
       delay_release: steps after which the block's slot may be overwritten: 1 keeps it for a wgmma that is still in
         flight when the next step begins. Less than `max_concurrent_steps`.
       collective_axes: cluster axes along which all CTAs ask for the same block, so that it is multicast.
+      oob_fill_mode: what a block holds where it crosses the border of its operand.
       memory_space: SMEM (the default) for a copy of the block, GMEM to be given the block where it is.
     """
 
     transforms: Sequence[Any] = ()
     delay_release: int = 0
     collective_axes: tuple[Hashable, ...] = ()
+    oob_fill_mode: OOBFillMode = OOBFillMode.ZEROS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +71,7 @@ class Block:
       index_map: from grid indices to block indices.
       dtype: element type of the operand.
       memory_space: SMEM or GMEM.
-      transforms, delay_release, collective_axes: as in the spec.
+      transforms, delay_release, collective_axes, oob_fill_mode: as in the spec.
       is_whole: the block is the operand, at every step.
     """
 
@@ -78,7 +82,8 @@ class Block:
     memory_space: MemorySpace
     transforms: tuple[Any, ...]
     delay_release: int
-    collective_axes: tuple[Hashable, ...]
+    collective_axes: tuple[str, ...]
+    oob_fill_mode: OOBFillMode
     is_whole: bool
 
     @property
@@ -126,7 +131,8 @@ def call_index_map(name: str, index_map: Callable[..., Any], indices: Sequence[A
         inspect.signature(index_map).bind(*indices)
     except TypeError as error:
         raise KernelTypeError(
-            f"{current_source_line()} {name}: index_map cannot be called with the {len(indices)} indices of the grid: {error}. "
+            f"{current_source_line()} {name}: index_map cannot be called with the {len(indices)} indices of the "
+            f"grid: {error}. "
             "It takes one argument for each grid axis."
         ) from error
     return index_map(*indices)
@@ -134,7 +140,7 @@ def call_index_map(name: str, index_map: Callable[..., Any], indices: Sequence[A
 
 def _check_index(name: str, value: Any) -> None:
     dtype = getattr(value, "dtype", None)
-    is_integer = isinstance(value, int) if dtype is None else jax.dtypes.issubdtype(dtype, jax.numpy.integer)
+    is_integer = isinstance(value, int) if dtype is None else jnp.issubdtype(dtype, jnp.integer)
     if not is_integer or getattr(value, "shape", ()) != ():
         raise KernelTypeError(
             f"{current_source_line()} {name}: index_map returns {value!r} as an index; each index is an integer scalar."
@@ -186,11 +192,12 @@ def resolve_block(
         transforms=tuple(getattr(spec, "transforms", ())),
         delay_release=delay,
         collective_axes=_axes(getattr(spec, "collective_axes", ())),
+        oob_fill_mode=getattr(spec, "oob_fill_mode", OOBFillMode.ZEROS),
         is_whole=spec.block_shape is None and spec.index_map is None,
     )
 
 
-def _axes(axes: Any) -> tuple[Hashable, ...]:
+def _axes(axes: Any) -> tuple[str, ...]:
     if axes is None:
         return ()
     return tuple(axes) if isinstance(axes, (tuple, list)) else (axes,)
@@ -200,7 +207,8 @@ def _space(name: str, spec: pl.BlockSpec, default_space: Any) -> MemorySpace:
     space = default_space if spec.memory_space is None else spec.memory_space
     if space not in (SMEM, GMEM):
         raise Unsupported(
-            f"{current_source_line()} {name}: memory_space={space!r}; a block is in SMEM (copied) or GMEM (where it is). "
+            f"{current_source_line()} {name}: memory_space={space!r}; a block is in SMEM (copied) or GMEM (where it "
+            "is). "
             "Use mgpu.SMEM or mgpu.GMEM."
         )
     return space

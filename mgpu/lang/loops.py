@@ -1,8 +1,7 @@
 """Loops over a grid whose steps are shared out among CTAs or warpgroups, and orders that keep tiles in L2.
 
-@plgpu.nd_loop((m_tiles, n_tiles), collective_axes="sm")
-def _(info):
-    m, n = info.index
+`nd_loop` makes a persistent kernel: as many CTAs as the device has SMs, each of which goes through its share of the
+tiles.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ def nd_loop(
 ) -> Callable[[Callable[..., Any]], Any]:
     """Runs the decorated body for each point of a grid, dealt out in turn along `collective_axes`.
 
-    With axes of total size P, the participant with index p gets the steps p, p + P, p + 2 P, ... of the grid's order: the
-    last axis fastest, or tile by tile. If P does not divide the steps, some participants have one step less.
+    With axes of total size P, the participant with index p gets the steps p, p + P, p + 2 P, ... of the grid's order:
+    the last axis fastest, or tile by tile. If P does not divide the steps, some participants have one step less.
 
     Args:
       grid: sizes; integers or scalar arrays.
@@ -128,8 +127,9 @@ def _check_tiling(sizes: Sequence[Any], tiling: Sequence[int]) -> tuple[int, ...
 def planar_snake(lin_idx: Any, shape: tuple[Any, Any], minor_dim: int, tile_width: int) -> tuple[Any, Any]:
     """Turns a step number into a position in a plane, so that consecutive steps share rows and columns.
 
-    The plane is cut into strips of `tile_width` along `minor_dim`. Within a strip the minor index runs fastest; the major
-    index runs up in even strips and down in odd ones, so that the path has no jumps. A last, narrower strip is allowed.
+    The plane is cut into strips of `tile_width` along `minor_dim`. Within a strip the minor index runs fastest; the
+    major index runs up in even strips and down in odd ones, so that the path has no jumps. A last, narrower strip is
+    allowed.
 
     Args:
       lin_idx: step number.

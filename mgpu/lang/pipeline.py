@@ -1,24 +1,27 @@
 """`emit_pipeline`: a loop over a grid in one warpgroup that loads blocks ahead and stores results behind.
 
-With S slots, the loads of the first S steps are started before the loop. Each step waits for its slot, runs the body, starts
-storing what it finished, and starts the load of the step that comes S later into the slot that the body has let go.
+With S slots, the loads of the first S steps are started before the loop. Each step waits for its slot, runs the body,
+starts storing what it finished, and starts the load of the step that comes S later into the slot that the body has let
+go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 
-from mgpu.jax_internals import hide_from_source_lines
+from mgpu.errors import Unsupported
+from mgpu.jax_internals import current_source_line, hide_from_source_lines
 from mgpu.lang.barriers import Barrier, barrier_wait
 from mgpu.lang.pipeline_buffers import InputBuffer, Outputs, check_delays, clip_slots, output_slots, slots_type
 from mgpu.lang.pipeline_grid import Indices, Scalar, advance, check_grid, count_steps, first_indices, loop, next_indices
 from mgpu.lang.pipeline_operands import Operands, body_names, split_operands
-from mgpu.lang.scoped import run_scoped_named
+from mgpu.lang.scoped import match_allocations, run_scoped_named
 
 hide_from_source_lines(__file__)
 
@@ -50,23 +53,69 @@ def emit_pipeline(
 
     Returns:
       A function of the GMEM refs, inputs before outputs, that runs the pipeline in the calling warpgroup and returns
-      the last carry (None without one).
+      the last carry (None without one); see `Pipeline`.
 
     Raises:
       KernelTypeError: a grid, spec or delay that makes no sense, or refs that do not match the specs (when called).
+      Unsupported: a spec with `collective_axes`.
     """
-    steps_along = check_grid(OPERATION, grid)
-
-    def pipeline(*gmem_refs: Any) -> Any:
-        inputs, outputs = split_operands(OPERATION, in_specs, out_specs, gmem_refs, steps_along)
-        check_delays(OPERATION, inputs.blocks, max_concurrent_steps)
-        run = _Pipeline(body, steps_along, inputs, outputs, max_concurrent_steps, init_carry)
-        return init_carry if run.steps == 0 else run.allocate_and_run()
-
-    return pipeline
+    return Pipeline(body, check_grid(OPERATION, grid), in_specs, out_specs, max_concurrent_steps, init_carry)
 
 
-class _Pipeline:
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pipeline:
+    """A pipeline of one warpgroup, to be called with its GMEM refs. The attributes are those of `emit_pipeline`.
+
+    Where a CTA has several warpgroups, what is shared by the CTA must be allocated by all of them together; a pipeline
+    that only one of them runs gets its slots from outside:
+
+      allocations = pipeline.get_allocations(x_gmem)
+      pl.run_scoped(lambda refs: pl.when(wg == 0)(lambda: pipeline(x_gmem, allocations=refs)), allocations,
+                    collective_axes="wg")
+    """
+
+    body: Callable[..., Any]
+    grid: tuple[Scalar, ...]
+    in_specs: Any
+    out_specs: Any
+    max_concurrent_steps: int
+    init_carry: Any
+
+    def __call__(self, *gmem_refs: Any, allocations: Any = None) -> Any:
+        """Runs the pipeline and returns the last carry.
+
+        Args:
+          *gmem_refs: inputs, then outputs.
+          allocations: refs for what `get_allocations` returns; allocated here if not given.
+        """
+        run = self._prepare(gmem_refs)
+        if isinstance(run.steps, int) and run.steps == 0:
+            return self.init_carry
+        return run.allocate_and_run() if allocations is None else run.run_with(allocations)
+
+    def get_allocations(self, *gmem_refs: Any) -> dict[str, Any]:
+        """Returns the types of the slots and barriers, for `pl.run_scoped`.
+
+        Args:
+          *gmem_refs: inputs, then outputs.
+        """
+        names_and_types = self._prepare(gmem_refs).types()
+        return {part: [kind for _, kind in entries] for part, entries in names_and_types.items()}
+
+    def _prepare(self, gmem_refs: Sequence[Any]) -> _Run:
+        inputs, outputs = split_operands(OPERATION, self.in_specs, self.out_specs, gmem_refs, self.grid)
+        check_delays(OPERATION, inputs.blocks, self.max_concurrent_steps)
+        for block in inputs.blocks + outputs.blocks:
+            if block.collective_axes:
+                raise Unsupported(
+                    f"{current_source_line()} {OPERATION}: {block.name} has collective_axes={block.collective_axes}; "
+                    "the "
+                    "CTAs of a cluster would have to agree on when a slot is free. Use emit_pipeline_warp_specialized."
+                )
+        return _Run(self.body, self.grid, inputs, outputs, self.max_concurrent_steps, self.init_carry)
+
+
+class _Run:
     """One call of a pipeline."""
 
     def __init__(
@@ -86,21 +135,31 @@ class _Pipeline:
         self.steps = count_steps(grid)
         self._slots = clip_slots(max_concurrent_steps, self.steps)
 
-    def allocate_and_run(self) -> Any:
-        """Allocates slots and barriers, and runs the loop."""
+    def types(self) -> dict[str, list[tuple[str, Any]]]:
+        """Returns names and types of the slots and barriers."""
         inputs, outputs, slots = self._inputs, self._outputs, self._slots
         in_names, out_names = body_names(self._body, inputs, outputs)
-        types = [
-            (name, slots_type(inputs.blocks[number], slots))
-            for name, number in zip(in_names, inputs.in_smem, strict=True)
+        in_types = [slots_type(inputs.blocks[number], slots) for number in inputs.in_smem]
+        out_types = [
+            slots_type(outputs.blocks[number], output_slots(outputs.motions[number], slots))
+            for number in outputs.in_smem
         ]
-        types += [
-            (name, slots_type(outputs.blocks[number], output_slots(outputs.motions[number], slots)))
-            for name, number in zip(out_names, outputs.in_smem, strict=True)
-        ]
-        if inputs.in_smem:
-            types.append(("loaded", Barrier(num_arrivals=len(inputs.in_smem), num_barriers=slots)))
-        return run_scoped_named(self._run, types)
+        loaded = [("loaded", Barrier(num_arrivals=len(in_types), num_barriers=slots))] if in_types else []
+        return {
+            "inputs": list(zip(in_names, in_types, strict=True)),
+            "outputs": list(zip(out_names, out_types, strict=True)),
+            "loaded": loaded,
+        }
+
+    def allocate_and_run(self) -> Any:
+        """Allocates slots and barriers, and runs the loop."""
+        types = self.types()
+        return run_scoped_named(self._run, [*types["inputs"], *types["outputs"], *types["loaded"]])
+
+    def run_with(self, allocations: Any) -> Any:
+        """Runs the loop with slots and barriers from outside."""
+        refs = match_allocations(OPERATION, self.types(), allocations)
+        return self._run(*refs["inputs"], *refs["outputs"], *refs["loaded"])
 
     def _run(self, *refs: Any) -> Any:
         num_inputs, num_outputs = len(self._inputs.in_smem), len(self._outputs.in_smem)
@@ -108,7 +167,7 @@ class _Pipeline:
         outputs = Outputs(
             self._outputs.output_buffers(refs[num_inputs : num_inputs + num_outputs], self._slots), self._slots
         )
-        loaded = refs[-1] if num_inputs else None
+        loaded: Any = refs[-1] if num_inputs else None
         copied = [buffer for buffer in in_buffers if buffer.block.in_smem]
         delays = sorted({buffer.block.delay_release for buffer in copied})
         self._load_first(copied, loaded)

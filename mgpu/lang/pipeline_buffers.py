@@ -45,9 +45,13 @@ class InputBuffer:
 
     def load(self, slot: Any, indices: Indices, barrier: Any) -> None:
         """Starts copying the block of the step at `indices` into a slot; arrives on `barrier`."""
-        options = {"collective_axes": self.block.collective_axes} if self.block.collective_axes else {}
-        source = self.gmem.at[self.block.slices(indices)]
-        copy_gmem_to_smem(source, self.smem.at[slot], barrier, **options)
+        copy_gmem_to_smem(
+            self.gmem.at[self.block.slices(indices)],
+            self.smem.at[slot],
+            barrier,
+            collective_axes=self.block.collective_axes or None,
+            oob_mode=self.block.oob_fill_mode,
+        )
 
     def at(self, slot: Any, indices: Indices) -> Any:
         """Returns the ref that the body gets."""
@@ -191,12 +195,14 @@ def check_delays(operation: str, blocks: Sequence[Block], max_concurrent_steps: 
     steps: Any = max_concurrent_steps
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
         raise KernelTypeError(
-            f"{current_source_line()} {operation}: max_concurrent_steps must be an integer of at least 1, got {steps!r}."
+            f"{current_source_line()} {operation}: max_concurrent_steps must be an integer of at least 1, got "
+            f"{steps!r}."
         )
     for block in blocks:
         if block.delay_release >= steps:
             raise KernelTypeError(
-                f"{current_source_line()} {operation}: {block.name} has delay_release={block.delay_release} but there are "
+                f"{current_source_line()} {operation}: {block.name} has delay_release={block.delay_release} but "
+                "there are "
                 f"only max_concurrent_steps={steps} slots, so none could be reused. "
                 f"Use max_concurrent_steps={block.delay_release + 1} or more."
             )

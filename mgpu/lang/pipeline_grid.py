@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 
 from mgpu.errors import KernelTypeError
 from mgpu.jax_internals import current_source_line, hide_from_source_lines
@@ -45,7 +46,7 @@ def check_grid(operation: str, grid: Any) -> tuple[Scalar, ...]:
 
 
 def _check_size(operation: str, grid: Any, size: Any) -> Scalar:
-    if isinstance(size, jax.core.Tracer):
+    if isinstance(size, Tracer):
         if size.shape == () and jnp.issubdtype(size.dtype, jnp.integer):
             return size.astype(jnp.int32)
     elif isinstance(size, (int, np.integer, jax.Array, np.ndarray)) and not isinstance(size, bool):

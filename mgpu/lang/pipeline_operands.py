@@ -114,7 +114,8 @@ def _resolve(
         view = _view_of(ref)
         if not is_ref(ref) or view.space is not GMEM:
             raise KernelTypeError(
-                f"{current_source_line()} {operation}: the operand of {name} must be a ref in GMEM, got {describe(view)}. "
+                f"{current_source_line()} {operation}: the operand of {name} must be a ref in GMEM, got "
+                f"{describe(view)}. "
                 "A pipeline copies between GMEM and its own slots in SMEM."
             )
         blocks.append(resolve_block(name, spec, view.shape, view.dtype))

@@ -1,8 +1,8 @@
 """The two roles of a warp-specialised pipeline: the warpgroup that loads, and those that compute.
 
-With S slots and N steps, of which each releases its slot d steps late: the memory warpgroup loads the first S steps without
-waiting (if the slots start empty), waits for the release of step k - S before it loads step k, and in the end waits for the
-releases that are still to come (if the pipeline drains).
+With S slots and N steps, of which each releases its slot d steps late: the memory warpgroup loads the first S steps
+without waiting (if the slots start empty), waits for the release of step k - S before it loads step k, and in the end
+waits for the releases that are still to come (if the pipeline drains).
 """
 
 from __future__ import annotations

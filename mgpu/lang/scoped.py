@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jax.experimental import pallas as pl
 
-from mgpu.jax_internals import hide_from_source_lines
+from mgpu.errors import KernelTypeError
+from mgpu.jax_internals import current_source_line, hide_from_source_lines
 
 hide_from_source_lines(__file__)
 
@@ -47,3 +48,28 @@ def name_parameters(function: Callable[..., Any], names: Sequence[str]) -> Calla
         parameters.append(inspect.Parameter(unique, inspect.Parameter.POSITIONAL_ONLY))
     named.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
     return named
+
+
+def match_allocations(operation: str, wanted: Mapping[str, Sequence[Any]], refs: Any) -> dict[str, list[Any]]:
+    """Checks that refs from outside are those that an operation asked for.
+
+    Args:
+      operation: who asked, for the error.
+      wanted: for each part, a list with an entry for each allocation.
+      refs: what the caller passes as `allocations`.
+
+    Returns:
+      The refs of each part.
+
+    Raises:
+      KernelTypeError: another structure.
+    """
+    sizes = {part: len(entries) for part, entries in wanted.items()}
+    given = {part: len(entries) for part, entries in refs.items()} if isinstance(refs, Mapping) else None
+    if given != sizes:
+        raise KernelTypeError(
+            f"{current_source_line()} {operation}: allocations must be the refs that pl.run_scoped makes of "
+            f"get_allocations(...), {sizes}; got {type(refs).__name__ if given is None else given}. Pass them as "
+            "they are."
+        )
+    return {part: list(refs[part]) for part in wanted}

@@ -1,7 +1,7 @@
 """`emit_pipeline_warp_specialized`: one warpgroup loads blocks ahead, the others compute on them.
 
-For each slot there are two barriers: `loaded`, which the copies complete, and `consumed`, at which every compute warpgroup
-arrives when it no longer needs the slot. The memory warpgroup runs ahead by as many steps as there are slots.
+For each slot there are two barriers: `loaded`, which the copies complete, and `consumed`, at which every compute
+warpgroup arrives when it no longer needs the slot. The memory warpgroup runs ahead by as many steps as there are slots.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from jax.experimental import pallas as pl
 
 from mgpu.errors import KernelTypeError
 from mgpu.jax_internals import current_source_line, hide_from_source_lines
-from mgpu.lang.barriers import Barrier
+from mgpu.lang.barriers import Barrier, ClusterBarrier
 from mgpu.lang.pipeline_buffers import check_delays, clip_slots, output_slots, slots_type
 from mgpu.lang.pipeline_grid import Scalar, check_grid, count_steps
 from mgpu.lang.pipeline_operands import Operands, body_names, split_operands
 from mgpu.lang.pipeline_roles import ComputeRole, MemoryRole, Protocol
-from mgpu.lang.primitive import is_ref
-from mgpu.lang.scoped import run_scoped_named
+from mgpu.lang.scoped import match_allocations, run_scoped_named
 
 hide_from_source_lines(__file__)
 
@@ -76,9 +75,9 @@ def emit_pipeline_warp_specialized(
     All warpgroups of the CTA call it. The kernel has `num_compute_wgs + 1` warpgroups.
 
     Args:
-      body: `body(indices, *input_refs, *output_refs, *consumed_barriers)`, run by every compute warpgroup at every step;
-        the barriers only with `manual_consumed_barriers`. With `compute_context`, the carry comes last, and the body
-        returns the next one.
+      body: `body(indices, *input_refs, *output_refs, *consumed_barriers)`, run by every compute warpgroup at every
+        step; the barriers only with `manual_consumed_barriers`. With `compute_context`, the carry comes last, and the
+        body returns the next one.
       grid: number of steps along each axis, the last one fastest; integers or scalar arrays.
       memory_registers: registers per thread that the memory warpgroup keeps; the others share the rest.
       in_specs: a `BlockSpec` for each input, or pytrees of them.
@@ -86,20 +85,21 @@ def emit_pipeline_warp_specialized(
       max_concurrent_steps: slots of each operand.
       wg_axis: name of the warpgroup axis.
       num_compute_wgs: warpgroups that compute.
-      pipeline_state: place in a sequence of pipelines without bubbles between them: the first is START, the last is STOP,
-        all between are STEADY; a scalar array lets a loop decide. Only START begins with empty slots, only STOP waits
-        for the last ones. Needs `allocations`, and a number of steps that the slots divide.
+      pipeline_state: place in a sequence of pipelines without bubbles between them: the first is START, the last is
+        STOP, all between are STEADY; a scalar array lets a loop decide. Only START begins with empty slots, only STOP
+        waits for the last ones. Needs `allocations`, and a number of steps that the slots divide.
       manual_consumed_barriers: the body arrives on the barriers itself, each at every step, one barrier for each copied
         input in order.
-      compute_context: `compute_context(pipeline)`, called by the compute warpgroups; `pipeline(carry)` runs the steps and
-        returns the last carry. What stands around it is prologue and epilogue.
+      compute_context: `compute_context(pipeline)`, called by the compute warpgroups; `pipeline(carry)` runs the steps
+        and returns the last carry. What stands around it is prologue and epilogue.
       memory_thread_idx: index of the memory warpgroup; the last one if not given.
 
     Returns:
       A function of the GMEM refs, inputs before outputs, and perhaps `allocations=`; see `WarpSpecializedPipeline`.
 
     Raises:
-      KernelTypeError: arguments that make no sense or contradict each other; refs that do not match the specs (when called).
+      KernelTypeError: arguments that make no sense or contradict each other; refs that do not match the specs (when
+        called).
     """
     settings = Settings(
         body=body,
@@ -141,8 +141,7 @@ class WarpSpecializedPipeline:
         inputs, outputs = _operands(settings, gmem_refs)
         names, types = _allocation_types(settings, inputs, outputs)
         if allocations is not None:
-            flat = _flatten_allocations(types, allocations)
-            _run(settings, inputs, outputs, jax.tree.unflatten(jax.tree.structure(types), flat))
+            _run(settings, inputs, outputs, match_allocations(OPERATION, types, allocations))
             return
         if settings.pipeline_state is not None:
             raise KernelTypeError(
@@ -172,12 +171,14 @@ def _operands(settings: Settings, gmem_refs: Sequence[Any]) -> tuple[Operands, O
     copied = [inputs.blocks[number] for number in inputs.in_smem]
     if len({block.delay_release for block in copied}) > 1:
         raise KernelTypeError(
-            f"{current_source_line()} {OPERATION}: the inputs of a step are released together, but their delay_release is "
+            f"{current_source_line()} {OPERATION}: the inputs of a step are released together, but their "
+            "delay_release is "
             f"{[block.delay_release for block in copied]}. Give all of them the same, or use manual_consumed_barriers."
         )
     if settings.manual_consumed_barriers and any(block.delay_release for block in copied):
         raise KernelTypeError(
-            f"{current_source_line()} {OPERATION}: with manual_consumed_barriers the body decides when a slot is released; "
+            f"{current_source_line()} {OPERATION}: with manual_consumed_barriers the body decides when a slot is "
+            "released; "
             "delay_release has no meaning. Drop it, and arrive later."
         )
     if outputs.in_smem and settings.num_compute_wgs > 1:
@@ -194,7 +195,7 @@ def _allocation_types(settings: Settings, inputs: Operands, outputs: Operands) -
     slots = clip_slots(settings.max_concurrent_steps, count_steps(settings.grid))
     in_names, out_names = body_names(settings.body, inputs, outputs)
     num_loads = len(inputs.in_smem)
-    consumed = Barrier(num_arrivals=settings.num_compute_wgs, num_barriers=slots)
+    consumed = _consumed_barrier(settings, inputs, slots)
     num_consumed = num_loads if settings.manual_consumed_barriers else min(num_loads, 1)
     types = {
         "inputs": [slots_type(inputs.blocks[number], slots) for number in inputs.in_smem],
@@ -215,14 +216,13 @@ def _allocation_types(settings: Settings, inputs: Operands, outputs: Operands) -
     return names, types
 
 
-def _flatten_allocations(types: Any, allocations: Any) -> list[Any]:
-    flat, tree = jax.tree.flatten(allocations, is_leaf=is_ref)
-    if tree != jax.tree.structure(types):
-        raise KernelTypeError(
-            f"{current_source_line()} {OPERATION}: allocations have the structure {tree}, expected {jax.tree.structure(types)}. "
-            "Pass the refs that pl.run_scoped makes of get_allocations(...) as they are."
-        )
-    return flat
+def _consumed_barrier(settings: Settings, inputs: Operands, slots: int) -> Barrier:
+    """A slot that peers write to by multicast is free when the compute warpgroups of all of them have released it."""
+    axes = {axis: None for number in inputs.in_smem for axis in inputs.blocks[number].collective_axes}
+    if not axes:
+        return Barrier(num_arrivals=settings.num_compute_wgs, num_barriers=slots)
+    names: Any = tuple(axes)
+    return ClusterBarrier(collective_axes=names, num_arrivals=settings.num_compute_wgs, num_barriers=slots)
 
 
 def _run(settings: Settings, inputs: Operands, outputs: Operands, refs: dict[str, Any]) -> None:
@@ -230,7 +230,8 @@ def _run(settings: Settings, inputs: Operands, outputs: Operands, refs: dict[str
     slots = clip_slots(settings.max_concurrent_steps, steps)
     if settings.pipeline_state is not None and isinstance(steps, int) and steps % slots:
         raise KernelTypeError(
-            f"{current_source_line()} {OPERATION}: {steps} steps with {slots} slots would leave the next pipeline in the "
+            f"{current_source_line()} {OPERATION}: {steps} steps with {slots} slots would leave the next pipeline in "
+            "the "
             "middle of the ring. With pipeline_state, max_concurrent_steps must divide the number of steps."
         )
     protocol = Protocol(
@@ -271,7 +272,7 @@ def _is_state(state: Any, wanted: PipelinePipeline) -> Any:
 
 
 def _compute_registers(settings: Settings) -> int:
-    """Registers per thread that are left for each compute warpgroup: 64 Ki registers an SM, in multiples of 8, at most 256."""
+    """Returns registers per thread for a compute warpgroup: its share of 64 Ki per SM, a multiple of 8, at most 256."""
     per_warpgroup_thread = 64 * 1024 // 128
     left = (per_warpgroup_thread - settings.memory_registers) // settings.num_compute_wgs
     return min(left // 8 * 8, 256)

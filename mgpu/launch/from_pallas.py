@@ -14,12 +14,15 @@ from jax.extend import core as jex_core
 
 from mgpu.frontend.from_pallas import holds_kernel, import_program, is_kernel_equation
 from mgpu.frontend.pallas_rules.translator import is_jaxpr, open_jaxpr
+from mgpu.jax_internals import at_equation, hide_from_source_lines
 from mgpu.launch.device_choice import DeviceChoice, current_choice
 from mgpu.launch.gpu_presence import as_if_on_gpu
 from mgpu.launch.operation import SimulatedKernel, launch
 from mgpu.launch.transformable import make_transformable
 from mgpu.sim.options import InterpretGPUParams
 from mgpu.sim.simulation import prepare
+
+hide_from_source_lines(__file__)
 
 
 def from_pallas(
@@ -144,7 +147,8 @@ class _Importer:
             return atom.val if isinstance(atom, jex_core.Literal) else values[atom]
 
         for equation in jaxpr.eqns:
-            results = self._perform(equation, [read(atom) for atom in equation.invars])
+            with at_equation(equation):
+                results = self._perform(equation, [read(atom) for atom in equation.invars])
             values.update(zip(equation.outvars, results, strict=True))
         return [read(atom) for atom in jaxpr.outvars]
 

@@ -20,6 +20,7 @@ from jax.experimental import pallas as pl
 from mgpu.errors import KernelTypeError, ParamsError, Unsupported
 from mgpu.jax_internals import current_source_line, grid_indices, hide_from_source_lines
 from mgpu.lang.block_spec import BlockSpec, call_index_map
+from mgpu.lang.copies import OOBFillMode
 from mgpu.lang.pipeline import emit_pipeline
 from mgpu.lang.primitive import is_ref
 from mgpu.launch.kernel import kernel as make_kernel
@@ -40,7 +41,7 @@ def pallas_call(
     in_specs: Any = pl.no_block_spec,
     out_specs: Any = pl.no_block_spec,
     scratch_shapes: Any = (),
-    input_output_aliases: Mapping[int, int] = {},  # noqa: B006  # JAX's own default; never written to
+    input_output_aliases: Mapping[int, int] = {},  # JAX's own default; never written to
     debug: bool = False,
     interpret: Any = False,
     name: str | None = None,
@@ -83,7 +84,8 @@ def pallas_call(
     where = f"{current_source_line()} {OPERATION}:"
     if backend not in (None, BACKEND):
         raise Unsupported(
-            f"{where} backend={backend!r}; kernels of this package run as {BACKEND!r}. Drop the argument, or name that one."
+            f"{where} backend={backend!r}; kernels of this package run as {BACKEND!r}. Drop the argument, or name "
+            "that one."
         )
     _check_metadata(where, metadata)
     if grid_spec is not None:
@@ -165,7 +167,8 @@ class _Call:
                     result = self.kernel(*blocks, *refs[num_operands:], **scratch)
                 if result is not None:
                     raise KernelTypeError(
-                        f"{current_source_line()} {OPERATION}: the kernel must return None, got {type(result).__name__}. "
+                        f"{current_source_line()} {OPERATION}: the kernel must return None, got "
+                        f"{type(result).__name__}. "
                         "Write to the output refs."
                     )
 
@@ -211,6 +214,7 @@ class _Call:
             transforms=getattr(spec, "transforms", ()),
             delay_release=delay,
             collective_axes=getattr(spec, "collective_axes", None) or (),
+            oob_fill_mode=getattr(spec, "oob_fill_mode", OOBFillMode.ZEROS),
         )
 
 
@@ -235,7 +239,9 @@ def _copy_signature(function: Any, kernel: Callable[..., None], first: str = "")
     if first:
         parameters = [inspect.Parameter(first, inspect.Parameter.POSITIONAL_ONLY), *parameters]
         kinds = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY}
-        parameters = [each.replace(default=inspect.Parameter.empty) if each.kind in kinds else each for each in parameters]
+        parameters = [
+            each.replace(default=inspect.Parameter.empty) if each.kind in kinds else each for each in parameters
+        ]
     function.__signature__ = inspect.Signature(parameters)
 
 
@@ -260,7 +266,9 @@ def _unpack(where: str, grid_spec: Any, grid: Any, in_specs: Any, out_specs: Any
     }
     twice = [name for name, is_given in given.items() if is_given]
     if twice:
-        raise KernelTypeError(f"{where} {' and '.join(twice)} given beside grid_spec, which has its own. Give only one.")
+        raise KernelTypeError(
+            f"{where} {' and '.join(twice)} given beside grid_spec, which has its own. Give only one."
+        )
     return grid_spec.grid, grid_spec.in_specs, grid_spec.out_specs, grid_spec.scratch_shapes
 
 
@@ -296,7 +304,8 @@ def _sequential_axes(where: str, grid: tuple[int, ...], params: CompilerParams) 
         return ()
     if len(semantics) != len(grid):
         raise KernelTypeError(
-            f"{where} dimension_semantics={tuple(semantics)} names {len(semantics)} axes, the grid {grid} has {len(grid)}. "
+            f"{where} dimension_semantics={tuple(semantics)} names {len(semantics)} axes, the grid {grid} has "
+            f"{len(grid)}. "
             "Give 'parallel' or 'sequential' for each."
         )
     return tuple(axis for axis, kind in enumerate(semantics) if kind == "sequential")

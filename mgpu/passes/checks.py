@@ -8,6 +8,7 @@ from typing import Any
 from mgpu.errors import KernelTypeError
 from mgpu.frontend.program import KernelProgram
 from mgpu.frontend.regions import Step, walk
+from mgpu.jax_internals import TransposeTransform
 from mgpu.lang.memory import SMEM
 from mgpu.lang.primitive import View, unflatten_operands
 from mgpu.lang.transforms import SwizzleTransform, TilingTransform, bits_of
@@ -28,7 +29,30 @@ def check_program(program: KernelProgram) -> None:
             check(program, step)
 
 
+def _is_transposed(view: View) -> bool:
+    """True if the last dimension of a view is not the one whose elements lie side by side."""
+    exchanges = [t for t in view.transforms if isinstance(t, TransposeTransform)]
+    return sum(t.permutation[-1] != len(t.permutation) - 1 for t in exchanges) % 2 == 1
+
+
+def _check_contiguous_k(step: Step, a: Any, b: View) -> None:
+    """Only 16-bit operands can be read across their rows (PTX ISA, wgmma: imm-trans-a, imm-trans-b)."""
+    if bits_of(b.dtype) == 16:
+        return
+    for letter, operand, wanted, is_wrong in (
+        ("a", a, "(m, k)", isinstance(a, View) and _is_transposed(a)),
+        ("b", b, "(n, k)", not _is_transposed(b)),
+    ):
+        if is_wrong:
+            order = "as it is" if letter == "a" else "transposed, as in transpose_ref(b, (1, 0))"
+            raise KernelTypeError(
+                f"{step.source} wgmma: operand {letter} ({step.refs[operand.ref].name}) is {operand.dtype.name}, whose k "
+                f"must be the contiguous dimension. Store it as {wanted} and pass it {order}."
+            )
+
+
 def _check_wgmma(program: KernelProgram, step: Step) -> None:
+    _check_contiguous_k(step, *unflatten_operands(step.equation.params["tree"], step.equation.invars)[1:])
     if program.params.lowering_semantics is not LoweringSemantics.Lane:
         return  # Warpgroup semantics infers transforms
     _, a, b = unflatten_operands(step.equation.params["tree"], step.equation.invars)

@@ -19,6 +19,7 @@ from mgpu.sim.activity import Activity
 from mgpu.sim.cluster import Cluster
 from mgpu.sim.engine import Engine
 from mgpu.sim.machine import Sm
+from mgpu.sim.matmul import MmaQueue
 from mgpu.sim.mbarrier import ArrivalLog, CtaBarrier, Mbarrier
 from mgpu.sim.memory_system import MemorySystem
 from mgpu.sim.registers import RegisterPool
@@ -52,6 +53,7 @@ class CtaState:
       cluster: all CTAs of the cluster, by rank.
       rank: position in the cluster.
       sync: barrier of all warpgroups, for collective allocation.
+      mma_queues: for each warpgroup, its wgmmas in flight, oldest first: the cycle at which each ends, and its work.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class CtaState:
         self.activity = activity
         self.registers = RegisterPool(engine, device.setmaxnreg_cycles)
         self.sync = CtaBarrier(engine, device, num_warpgroups, f"warpgroups of CTA {index}")
+        self.mma_queues: list[MmaQueue] = []
         self.cluster = cluster.ctas
         self.rank = rank
         cluster.ctas[rank] = self
@@ -114,7 +117,7 @@ class CtaState:
 
     def _remember(self, scope: Scope, entry: int, buffers: list[Any]) -> None:
         """Keeps the buffers of a scope's two newest entries where other CTAs of the cluster find them."""
-        if len(self.cluster) == 1:
+        if not self._cluster.sizes:
             return
         for allocation, buffer in zip(scope.allocations, buffers, strict=True):
             entries = self._entered.setdefault(allocation.number, {})
@@ -145,8 +148,6 @@ class CtaState:
 
     def peer_buffers(self, axes: tuple[str, ...], number: int, entry: int) -> list[Any]:
         """Returns the same buffer or barrier list in each CTA of `peers(axes)`."""
-        if len(self.cluster) == 1:
-            raise SimulationError("a collective copy needs a cluster; launch the kernel with cluster=...")
         return [cta.buffer(number, entry) for cta in self.peers(axes)]
 
     def _allocate(self, allocation: Allocation, byte_exact: frozenset[int]) -> Any:

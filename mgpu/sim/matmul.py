@@ -6,6 +6,7 @@ operands are summed exactly.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,9 @@ import numpy as np
 from mgpu.sim.values import rounding, to_carrier
 
 MatmulFunction = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
+
+MmaQueue = deque[tuple[int, MatmulFunction | None, Any, Any, Any]]
+"""wgmmas of one warpgroup in flight, oldest first: the cycle at which each ends, and (function, acc, a, b)."""
 
 # tf32 keeps 10 of float32's 23 mantissa bits; the tensor core ignores the rest (PTX ISA, wgmma operand formats).
 _TF32_MASK = np.uint32(0xFFFFE000)

@@ -15,7 +15,7 @@ import numpy as np
 
 from mgpu.capture import UNITS
 from mgpu.lang.barriers import BarrierSpace
-from mgpu.sim.matmul import MatmulFunction
+from mgpu.sim.matmul import MmaQueue
 from mgpu.sim.mbarrier import Mbarrier
 from mgpu.sim.memory_system import Box
 from mgpu.sim.recorder import Recorder
@@ -66,7 +66,8 @@ class Warpgroup:
         self.warp = -1
         self._warps: list[Warpgroup] = []
         self._running_warps = 0
-        self._mmas: deque[tuple[int, MatmulFunction | None, Any, Any, Any]] = deque()
+        self._mmas: MmaQueue = deque()
+        cta.mma_queues.append(self._mmas)
         self._open_stores: list[tuple[int, int]] = []
         self._store_groups: deque[tuple[int, int]] = deque()
 
@@ -80,7 +81,7 @@ class Warpgroup:
         now = engine.now
         # A box that lies outside its array is filled without asking L2.
         data_at = now + self._fill_cycles if box is None else self._tma.load(now, box).data_at
-        engine.call_at(data_at, _land, dst, src, barrier, num_bytes, (LOAD_SOURCE, site))
+        engine.call_at(data_at, _land, self.cta, dst, src, barrier, num_bytes, (LOAD_SOURCE, site))
         if self._activity is not None:
             self._log(TMA_LOAD, site, slot, now, data_at, num_bytes, 0)
 
@@ -109,8 +110,8 @@ class Warpgroup:
         else:
             landings = self._tma.multicast(now, box, [cta.sm.tma for cta in peers])
         source = (LOAD_SOURCE, site, self.cta.index)
-        for data_at, target, barrier in zip(landings, targets, barriers, strict=True):
-            engine.call_at(data_at, _land, target, src, barrier, num_bytes, source)
+        for peer, data_at, target, barrier in zip(peers, landings, targets, barriers, strict=True):
+            engine.call_at(data_at, _land, peer, target, src, barrier, num_bytes, source)
         if self._activity is not None:
             self._log(TMA_LOAD, site, slot, now, max(landings), num_bytes, 0)
 
@@ -132,7 +133,7 @@ class Warpgroup:
             leader.arrive((self.index, site))
         data_at = now + self._fill_cycles if box is None else self._tma.load(now, box).data_at
         source = (LOAD_SOURCE, site, self.cta.index)
-        engine.call_at(data_at, _land, targets[0], src, leader, num_bytes, source)
+        engine.call_at(data_at, _land, self.cta, targets[0], src, leader, num_bytes, source)
         if self._activity is not None:
             self._log(TMA_LOAD, site, slot, now, data_at, num_bytes, 0)
 
@@ -255,12 +256,10 @@ class Warpgroup:
         return max(0, self._mmas[-1 - pending][0] - self.engine.now)
 
     def mma_retire(self, pending: int) -> None:
-        """Writes the results of the wgmmas that have been waited for. Operands are read now: they must still be so."""
+        """Writes the results of the wgmmas that have been waited for."""
         mmas = self._mmas
         while len(mmas) > pending:
-            _, multiply, acc, a, b = mmas.popleft()
-            if multiply is not None:
-                multiply(acc, a, b)
+            _multiply_first(mmas)
 
 
 def _ignore(_tag: int) -> None:
@@ -271,7 +270,20 @@ def _log_unit(unit_span: Callable[..., None], sm: int, cta: int, warpgroup: int,
     unit_span(unit, sm, cta, warpgroup, *rest)
 
 
-def _land(dst: np.ndarray, src: np.ndarray, barrier: Mbarrier, num_bytes: int, source: tuple[int, ...]) -> None:
+def _multiply_first(mmas: MmaQueue) -> None:
+    _, multiply, acc, a, b = mmas.popleft()
+    if multiply is not None:
+        multiply(acc, a, b)
+
+
+def _land(
+    cta: CtaState, dst: np.ndarray, src: np.ndarray, barrier: Mbarrier, num_bytes: int, source: tuple[int, ...]
+) -> None:
+    # A wgmma multiplies when it is waited for, which is late: those that have ended by now read what was there before.
+    now = cta.engine.now
+    for mmas in cta.mma_queues:
+        while mmas and mmas[0][0] <= now:
+            _multiply_first(mmas)
     dst[...] = src
     barrier.complete_tx(num_bytes, source)
 

@@ -1,5 +1,9 @@
 """Questions about a Trace, a file each. Every one is a pure function from a Trace to a frozen report of tables."""
 
+from profiler.analysis.advice import Advice as Advice
+from profiler.analysis.advice import AdviceReport as AdviceReport
+from profiler.analysis.balance import BalanceReport as BalanceReport
+from profiler.analysis.balance import find_balance as find_balance
 from profiler.analysis.barrier_waits import BarrierWaitReport as BarrierWaitReport
 from profiler.analysis.barrier_waits import find_barrier_waits as find_barrier_waits
 from profiler.analysis.blame import BlameStep as BlameStep
@@ -12,9 +16,16 @@ from profiler.analysis.causes import Cause as Cause
 from profiler.analysis.causes import Detail as Detail
 from profiler.analysis.causes import Reading as Reading
 from profiler.analysis.causes import recommended_reading as recommended_reading
+from profiler.analysis.critical_path import CriticalPathReport as CriticalPathReport
+from profiler.analysis.critical_path import find_critical_path as find_critical_path
+from profiler.analysis.graph_edges import build_graph as build_graph
+from profiler.analysis.roofline import RooflineReport as RooflineReport
+from profiler.analysis.roofline import find_roofline as find_roofline
 from profiler.analysis.steady_state import SteadyStateReport as SteadyStateReport
 from profiler.analysis.steady_state import steady_state as steady_state
 from profiler.analysis.utilisation import UtilisationReport as UtilisationReport
 from profiler.analysis.utilisation import tensor_core_utilisation as tensor_core_utilisation
+from profiler.analysis.what_if import WhatIfReport as WhatIfReport
+from profiler.analysis.what_if import predict_changes as predict_changes
 from profiler.analysis.window import Window as Window
 from profiler.analysis.window import known_window as known_window

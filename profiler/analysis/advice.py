@@ -45,6 +45,11 @@ class Advice:
     basis: str
 
     @property
+    def weight(self) -> float:
+        """What ranks it: the gain, and half of a gain that is only a bound, for few bounds are reached."""
+        return self.gain_cycles if self.basis == "replay" else self.gain_cycles / 2
+
+    @property
     def gain_text(self) -> str:
         """The gain in words."""
         how = "by replay" if self.basis == "replay" else "at most"
@@ -75,10 +80,10 @@ class AdviceReport:
 
 
 def give_advice(findings: Findings) -> AdviceReport:
-    """Turns findings into at most six things to try that gain at least 1% each."""
+    """Turns findings into at most six things to try that gain at least 1% each; bounds rank with half their gain."""
     rules = (_stages, _spread, _queueing, _latency, _own_work, _cta_start, _stores, _mma)
     items = [advice for rule in rules for advice in rule(findings) if advice.gain_share >= MIN_GAIN]
-    ranked = sorted(items, key=lambda item: (-item.gain_cycles, item.remedy))
+    ranked = sorted(items, key=lambda item: (-item.weight, item.remedy))
     return AdviceReport(tuple(ranked[:MAX_ITEMS]), _limit(findings))
 
 

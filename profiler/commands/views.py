@@ -15,7 +15,7 @@ from rich.table import Table
 from mgpu.errors import ParamsError
 from profiler.commands import arguments
 from profiler.commands.arguments import AsJson, LaunchName, Profile
-from profiler.perfetto_server import find_perfetto_ui, serve_perfetto
+from profiler.perfetto_server import HOST, find_perfetto_ui, serve_perfetto
 from profiler.store import is_perfetto_file
 
 Port = Annotated[int, typer.Option(help="TCP port on this machine.")]
@@ -47,8 +47,17 @@ def perfetto(
         serve_perfetto(path, page, port, open_browser=browser, announce=typer.echo)
 
 
-def dashboard(profile: Profile, port: Port = DASHBOARD_PORT) -> None:
-    """Serve the dashboard for a profile directory."""
+def dashboard(
+    profile: Profile,
+    port: Port = DASHBOARD_PORT,
+    host: Annotated[str, typer.Option(help="Address to listen on; another than a loopback one needs --token.")] = HOST,
+    token: Annotated[str, typer.Option(help="Secret that browsers must show, in the URL that is printed.")] = "",
+    base_path: Annotated[str, typer.Option(help="Path under which a proxy shows the dashboard.")] = "/",
+    ui: Annotated[Path | None, typer.Option("--ui", help="Folder of another Perfetto UI.")] = None,
+    static: Annotated[Path | None, typer.Option(help="Write one self-contained HTML file instead.")] = None,
+    launch: LaunchName = "",
+) -> None:
+    """Serve the dashboard for a profile directory, or write a launch as one HTML file."""
     try:
         # Not an import statement: the dashboard sits above the profiler, and Dash is optional.
         dashboard_app: Any = importlib.import_module("dashboard.app")
@@ -57,7 +66,10 @@ def dashboard(profile: Profile, port: Port = DASHBOARD_PORT) -> None:
             f"the dashboard needs the Python package {error.name!r}, which is not installed. "
             "Install it with: pip install 'mgpu[dashboard]'"
         ) from error
-    dashboard_app.serve(profile, port=port)
+    if static is not None:
+        typer.echo(f"{dashboard_app.write_static(profile, static, launch)}: open it in a browser")
+        return
+    dashboard_app.serve(profile, host=host, port=port, token=token, base_path=base_path, perfetto_ui=ui)
 
 
 def devices(

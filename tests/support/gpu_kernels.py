@@ -1,8 +1,7 @@
-"""Kernels that together use every operation that the GPU target replays; lowered in tests, run where a GPU is."""
+"""Kernels that together use every operation that the GPU target replays, each with its expected result."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -121,23 +120,86 @@ def predicated(params: Any) -> Any:
 
 @_kernel
 def tested_barrier(params: Any) -> Any:
-    """Polls a barrier; JAX's module has this under Warpgroup semantics only."""
+    """One warp asks whether a phase is complete before it waits."""
 
-    def body(x_gmem: Any, out_gmem: Any, smem: Any, barrier: Any) -> None:
-        plgpu.copy_gmem_to_smem(x_gmem, smem, barrier)
-        lax.while_loop(lambda done: ~done, lambda _: plgpu.barrier_test(barrier), plgpu.barrier_test(barrier))
+    def body(x_gmem: Any, out_gmem: Any, smem: Any, barrier: Any, done: Any) -> None:
+        def per_warp(warp: Any) -> None:
+            @pl.when(warp == 0)
+            def _load() -> None:
+                plgpu.copy_gmem_to_smem(x_gmem, smem, barrier)
+                lax.cond(plgpu.barrier_test(barrier), lambda: None, lambda: plgpu.barrier_wait(barrier))
+                plgpu.barrier_arrive(done)
+
+        plgpu.warp_map(per_warp)
+        plgpu.barrier_wait(done)
         plgpu.copy_smem_to_gmem(smem, out_gmem)
         plgpu.wait_smem_to_gmem(0)
 
     x = _numbers(64, 64)
-    semantics = plgpu.LoweringSemantics.Warpgroup
     kernel = plgpu.kernel(
         body,
         out_type=jax.ShapeDtypeStruct(x.shape, jnp.float32),
-        scratch_types=[plgpu.SMEM(x.shape, jnp.float32), plgpu.Barrier()],
-        compiler_params=dataclasses.replace(params or plgpu.CompilerParams(), lowering_semantics=semantics),
+        scratch_types=[plgpu.SMEM(x.shape, jnp.float32), plgpu.Barrier(), plgpu.Barrier()],
+        compiler_params=params,
     )
     return kernel, [x], x
+
+
+@_kernel
+def accesses(params: Any) -> Any:
+    """Loads in a layout, a cast, an atomic, a store without vector instructions, the next launch allowed to start."""
+
+    def body(x_ref: Any, out_ref: Any, smem: Any) -> None:
+        plgpu.griddepcontrol_wait()
+        strided = plgpu.Layout.WG_STRIDED((512,), vec_size=4)
+        x = plgpu.load(x_ref, layout=strided, optimized=False)
+        plgpu.store(smem, plgpu.layout_cast(x + 1, strided))
+        plgpu.griddepcontrol_launch_dependents()
+        out_ref[...] = smem[...]
+        plgpu.atomic_add(out_ref, smem[...])
+
+    x = _numbers(512)
+    kernel = plgpu.kernel(
+        body,
+        out_type=jax.ShapeDtypeStruct(x.shape, jnp.float32),
+        scratch_types=[plgpu.SMEM(x.shape, jnp.float32)],
+        compiler_params=params,
+    )
+    return kernel, [x], 2 * (x + 1)
+
+
+@_kernel
+def store_to_peer(params: Any) -> Any:
+    """Each of two CTAs writes into the other's SMEM."""
+
+    def body(x_gmem: Any, out_gmem: Any, mine: Any, theirs: Any, full: Any, landed: Any, ready: Any) -> None:
+        me = lax.axis_index("cluster")
+        plgpu.copy_gmem_to_smem(x_gmem.at[me], mine, full)
+        plgpu.barrier_wait(full)
+        plgpu.barrier_arrive(ready)
+        plgpu.barrier_wait(ready)
+        value = plgpu.load(mine, layout=plgpu.Layout.WGMMA)
+        plgpu.async_store_smem(value, theirs, landed, cluster_idx=1 - me, cluster_dim="cluster")
+        plgpu.barrier_wait(landed)
+        plgpu.copy_smem_to_gmem(theirs, out_gmem.at[me])
+        plgpu.wait_smem_to_gmem(0)
+
+    x = _numbers(2, 64, 64, dtype=np.float16)
+    kernel = plgpu.kernel(
+        body,
+        out_type=jax.ShapeDtypeStruct(x.shape, jnp.float16),
+        scratch_types=[
+            swizzled(64, 64),
+            swizzled(64, 64),
+            plgpu.Barrier(),
+            plgpu.Barrier(),
+            plgpu.ClusterBarrier(collective_axes=("cluster",)),
+        ],
+        cluster=(2,),
+        cluster_names=("cluster",),
+        compiler_params=params,
+    )
+    return kernel, [x], x[::-1]
 
 
 @_kernel
@@ -299,19 +361,28 @@ def warp_level(params: Any) -> Any:
 
 @_kernel
 def union_of_buffers(params: Any) -> Any:
+    """A buffer, then two halves in its place, exchanged on the way out."""
+
     def body(x_gmem: Any, out_gmem: Any, union: Any, full: Any) -> None:
-        whole, (upper, _lower) = union
+        whole, (upper, lower) = union
         plgpu.copy_gmem_to_smem(x_gmem, whole, full)
         plgpu.barrier_wait(full)
-        plgpu.copy_smem_to_gmem(upper, out_gmem)
+        plgpu.copy_smem_to_gmem(whole, out_gmem)
+        plgpu.wait_smem_to_gmem(0)
+        plgpu.copy_gmem_to_smem(x_gmem.at[pl.ds(32, 32)], upper, full)
+        plgpu.barrier_wait(full)
+        plgpu.copy_gmem_to_smem(x_gmem.at[pl.ds(0, 32)], lower, full)
+        plgpu.barrier_wait(full)
+        plgpu.copy_smem_to_gmem(lower, out_gmem.at[pl.ds(32, 32)])
+        plgpu.copy_smem_to_gmem(upper, out_gmem.at[pl.ds(0, 32)])
         plgpu.wait_smem_to_gmem(0)
 
     x = _numbers(64, 64)
     half = plgpu.SMEM((32, 64), jnp.float32)
     kernel = plgpu.kernel(
         body,
-        out_type=jax.ShapeDtypeStruct((32, 64), jnp.float32),
+        out_type=jax.ShapeDtypeStruct(x.shape, jnp.float32),
         scratch_types=[plgpu.RefUnion(plgpu.SMEM(x.shape, jnp.float32), (half, half)), plgpu.Barrier()],
         compiler_params=params,
     )
-    return kernel, [x], x[:32]
+    return kernel, [x], np.concatenate([x[32:], x[:32]])

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax.experimental.mosaic import gpu as mosaic
 from jax.extend.mlir import ir, passmanager
 from jax.interpreters import mlir
+
+from mgpu.capture import unpack_tags
+from mgpu.sites import Edge, Site
 
 
 def lower_for_gpu(function: Callable[..., Any], *operands: Any) -> Any:
@@ -44,9 +49,17 @@ def kernel_texts(lowered: Any) -> list[str]:
     return texts
 
 
-def count_events(text: str) -> int:
-    """Returns how many places of a kernel record an event."""
-    return text.count("mov.u32 clock, %clock;")
+def recorded_edges(text: str) -> list[tuple[int, Edge]]:
+    """Returns the (site, edge) pairs that a kernel records, sorted; an unrolled loop's are listed once."""
+    tags = {int(tag) for tag in re.findall(r"(?:mov\.b32 tag|or\.b32 tag, tag), (\d+);", text)}
+    sites, edges, _ = unpack_tags(np.array(sorted(tags), np.uint32))
+    return sorted({(int(site), Edge(edge)) for site, edge in zip(sites, edges, strict=True)})
+
+
+def expected_edges(sites: Sequence[Site]) -> list[tuple[int, Edge]]:
+    """Returns the (site, edge) pairs that make a whole record of these sites."""
+    edges = {True: [Edge.INSTANT], False: [Edge.BEGIN, Edge.END]}
+    return [(site.id, edge) for site in sites for edge in edges[site.kind.is_instant]]
 
 
 def program_of(kernel: Any, *operands: Any) -> Any:

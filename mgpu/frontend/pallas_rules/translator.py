@@ -6,6 +6,7 @@ flow, axis indices) is bound as it is. Every operation keeps the source line and
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,9 @@ from jax.extend import core as jex_core
 
 from mgpu.errors import Unsupported
 from mgpu.frontend.pallas_rules.refs import Cell, ImportedRef, as_operand, same_kind
-from mgpu.jax_internals import at_equation, current_source_line
+from mgpu.jax_internals import at_equation, current_source_line, hide_from_source_lines
+
+hide_from_source_lines(os.path.dirname(__file__))
 
 Rule = Callable[["Translator", Any, list[Any]], Sequence[Any]]
 """Performs an equation on the values of its operands (refs as `ImportedRef`) and returns its results."""

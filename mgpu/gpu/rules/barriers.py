@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 from jax.experimental.pallas import mosaic_gpu
 
 from mgpu.gpu.references import single_barrier
 from mgpu.gpu.rules.base import Call, Rule, call_if
-from mgpu.params import LoweringSemantics
 
 
 def _wait(call: Call) -> None:
@@ -22,9 +22,10 @@ def _arrive(call: Call) -> None:
 
 
 def _test(call: Call) -> Any:
-    if call.semantics is LoweringSemantics.Lane:
+    if not call.in_warp and jax.__version_info__ < (0, 11):
         raise call.unsupported(
-            "this operation under Lane semantics", "Set lowering_semantics=LoweringSemantics.Warpgroup."
+            f"testing a barrier by a whole warpgroup under JAX {jax.__version__}",
+            "Do it in a region of mgpu.warp_map, or use JAX 0.12.",
         )
     return mosaic_gpu.barrier_test(single_barrier(call.operands[0]))
 

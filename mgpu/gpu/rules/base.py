@@ -11,7 +11,6 @@ from jax.experimental import pallas as pl
 
 from mgpu.errors import Unsupported
 from mgpu.jax_internals import SourceLine
-from mgpu.params import LoweringSemantics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,14 +22,16 @@ class Call:
       operands: refs of JAX's module, slices applied, and arrays; None for an operand that was left out.
       params: static parameters.
       source: the user's line.
-      semantics: the kernel's lowering semantics.
+      views: for each operand that is a ref, the whole ref and the transforms on it, not yet applied; else None.
+      in_warp: whether one warp of the warpgroup does it alone.
     """
 
     name: str
     operands: tuple[Any, ...]
     params: Mapping[str, Any]
     source: SourceLine
-    semantics: LoweringSemantics
+    views: tuple[Any, ...] = ()
+    in_warp: bool = False
 
     def unsupported(self, what: str, instead: str) -> Unsupported:
         """Returns the error for a form of the operation that JAX's module does not have."""

@@ -201,6 +201,9 @@ class Control:
         emitter.flush()
         emitter.line(f"{names}, = cta.enter({scope}, {entries})")
         emitter.line(f"{entries} += 1")
+        if is_top and context.program.launch.cluster_size > 1:
+            # The cluster barrier behind the initialisation, whose time belongs to the CTA's setup: peers may be reached.
+            emitter.line("yield 1")
         if not is_top and context.program.launch.num_threads > 1:
             # Barriers must be initialised before anybody uses them. The top scope's are, before the CTA starts.
             emitter.line("if not cta.sync.arrive_and_wait(process): yield None")

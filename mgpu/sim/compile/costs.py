@@ -16,6 +16,7 @@ import numpy as np
 from mgpu.devices import Device
 from mgpu.sim.values import is_narrow_float
 from mgpu.sim.warp_schedulers import Work
+from mgpu.units import LANES_PER_WARP
 
 # Function: (MUFU, FMA) instructions per element, exact and with approx_math.
 _FUNCTIONS = {
@@ -50,6 +51,8 @@ _FREE = (
     "bitcast_convert_type",
     "iota",
 )
+# On floats too these run at the integer pipe's rate (CUDA C++ programming guide, "compare, minimum, maximum").
+_COMPARING = ("max", "min", "eq", "ne", "lt", "le", "gt", "ge", "select_n", "clamp", "abs", "neg", "sign", "is_finite")
 # Steps of a butterfly reduction within the four lanes that share a row of a wgmma accumulator (PTX ISA, wgmma
 # accumulator fragment layout).
 _ROW_SHUFFLES = 2
@@ -65,15 +68,21 @@ def work_of(primitive: str, in_aval: Any, out_aval: Any, *, approx_math: bool) -
       out_aval: aval of its result.
       approx_math: whether the approximate instructions may be used.
     """
-    elements = math.prod(out_aval.shape)
     if primitive in _FREE:
         return Work()
+    work = _pipe_work(primitive, in_aval, out_aval, approx_math)
+    lanes = work.fma + work.alu + work.mufu + work.cvt + work.shuffle
+    return work._replace(issue=math.ceil(lanes / LANES_PER_WARP))
+
+
+def _pipe_work(primitive: str, in_aval: Any, out_aval: Any, approx_math: bool) -> Work:
+    elements = math.prod(out_aval.shape)
     if primitive.startswith(("reduce_", "arg")):
-        return _reduction(in_aval, elements)
+        return _reduction(primitive, in_aval, elements)
     if primitive == "convert_element_type":
         return _conversion(in_aval, out_aval, elements)
     dtype = np.dtype(in_aval.dtype)
-    if _is_float(dtype):
+    if _is_float(dtype) and primitive not in _COMPARING:
         mufu, fma = _FUNCTIONS.get(primitive, ((0, 1), (0, 1)))[approx_math]
         lanes = elements / (2 if dtype.itemsize == 2 else 1)
         return Work(fma=math.ceil(fma * lanes), mufu=mufu * elements)
@@ -103,7 +112,9 @@ def _conversion(in_aval: Any, out_aval: Any, elements: int) -> Work:
     return Work(cvt=math.ceil(elements / 2) if narrow else elements)  # one instruction packs two narrow floats
 
 
-def _reduction(in_aval: Any, results: int) -> Work:
+def _reduction(primitive: str, in_aval: Any, results: int) -> Work:
     elements = math.prod(in_aval.shape)
     shuffles = _ROW_SHUFFLES * results * 4  # every lane of the four that hold a row takes part
-    return Work(fma=elements, shuffle=shuffles)
+    if primitive in ("reduce_sum", "reduce_prod") and _is_float(np.dtype(in_aval.dtype)):
+        return Work(fma=elements, shuffle=shuffles)
+    return Work(alu=elements, shuffle=shuffles)

@@ -150,6 +150,9 @@ def compile_tile(context: Context, equation: Any) -> bool:
     operands = [value for value in map(context.read, equation.invars) if isinstance(value, Local)]
     context.emitter.depend([value.name for value in operands], local, latency_of(name, context.device))
     context.values[out] = Local(local, is_fragment=any(value.is_fragment for value in operands))
+    if name in _REDUCTIONS:
+        # Element-wise work on a tile flows element by element; a reduction has to be over before its result is used.
+        context.emitter.flush()
     return True
 
 

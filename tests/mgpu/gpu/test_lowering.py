@@ -15,7 +15,14 @@ import mgpu.lang
 from mgpu.gpu.rules import RULES, WITHOUT_COUNTERPART
 from mgpu.passes.sites import plan_sites
 from support.gpu_kernels import KERNELS
-from support.gpu_lowering import count_events, kernel_modules, kernel_texts, lower_for_gpu, program_of
+from support.gpu_lowering import (
+    expected_edges,
+    kernel_modules,
+    kernel_texts,
+    lower_for_gpu,
+    program_of,
+    recorded_edges,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -32,16 +39,16 @@ def test_kernel_lowers_to_a_valid_module(name):
     kernel, operands, _ = KERNELS[name](None)
     (text,) = kernel_texts(lower_for_gpu(kernel, *operands))
     assert "gpu.launch" in text
-    assert count_events(text) == 0
+    assert recorded_edges(text) == []
 
 
 @pytest.mark.parametrize("semantics", ["Lane", "Warpgroup"])
 @pytest.mark.parametrize("name", KERNELS)
-def test_recorded_kernel_has_one_event_for_each_edge_of_each_site(name, semantics, tmp_path):
+def test_recorded_kernel_has_an_event_for_each_edge_of_each_site(name, semantics, tmp_path):
     kernel, operands, _ = KERNELS[name](recording(tmp_path, lowering_semantics=plgpu.LoweringSemantics[semantics]))
     (text,) = kernel_texts(lower_for_gpu(kernel, *operands))
     sites = plan_sites(program_of(kernel, *operands)).sites
-    assert count_events(text) == sum(1 if site.kind.is_instant else 2 for site in sites)
+    assert recorded_edges(text) == expected_edges(sites)
 
 
 @pytest.mark.parametrize("scope", list(plgpu.TraceScope))

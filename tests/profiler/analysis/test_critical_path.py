@@ -19,7 +19,7 @@ def steps(report: CriticalPathReport) -> list[tuple[int, int, str]]:
 
 
 def test_ring_with_one_stage_by_hand() -> None:
-    """An iteration: load 500, hop 4, issue 20, two MMAs of 100 in the pipe, 4 to see the result, hop 4 to the producer."""
+    """An iteration: load 500, hop 4, issue 20, two MMAs of 100 in the pipe, 4 to see the result, 4 to the producer."""
     report = find_critical_path(build_trace(ring_capture(num_ctas=1, stages=1, iterations=2)))
     iteration = [("TMA load", 500), ("barrier hop", 4), ("mma_issue", 20), ("MMA throughput", 100), ("MMA", 100)]
     expected = [*iteration, ("completion", 4), ("barrier hop", 4), *iteration, ("completion", 4)]
@@ -72,7 +72,8 @@ def test_recording_is_told_apart() -> None:
     track = trace.track("other", 0, 100)
     trace.span(track, SCOPE, 20, 80, line=5)
     report = find_critical_path(trace.build())
-    assert steps(report) == [(0, 20, "unrecorded code"), (20, 10, RECORDING), (30, 50, "scope"), (80, 10, RECORDING), (90, 10, "unrecorded code")]  # fmt: skip
+    around = [(0, 20, "unrecorded code"), (90, 10, "unrecorded code")]
+    assert sorted(steps(report)) == sorted([*around, (20, 10, RECORDING), (30, 50, "scope"), (80, 10, RECORDING)])
 
 
 def test_a_load_slower_than_the_fastest_of_its_size_queued() -> None:

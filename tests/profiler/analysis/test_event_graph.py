@@ -23,7 +23,7 @@ def test_the_launch_solves_to_its_own_times() -> None:
 
 
 def test_slack_is_what_an_edge_may_grow() -> None:
-    graph, rows = diamond()
+    graph, _ = diamond()
     pairs = zip(graph.edges.src.tolist(), graph.edges.dst.tolist())
     slack = dict(zip(pairs, graph.slack().tolist()))
     assert slack == {(0, 2): 0, (2, 3): 0, (3, 1): 0, (2, 4): 4, (4, 1): 4}
