@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dash import Dash, Input, Output, State, no_update
+from werkzeug.serving import WSGIRequestHandler, make_server
 
 from dashboard import ids
 from dashboard.config import DEFAULT_PORT, LOOPBACK, Settings
@@ -15,7 +16,6 @@ from dashboard.render import Renderer
 from dashboard.routes import add_routes
 from dashboard.security import protect
 from dashboard.state import ViewState
-from dashboard.static import write_static as write_static
 from dashboard.store import LaunchStore
 from dashboard.views.shell import shell
 from profiler import ParamsError
@@ -125,8 +125,23 @@ def serve(
             f"tunnel: ssh -L {port}:{LOOPBACK}:{port} THIS_MACHINE"
         )
     app = create_app(profile, settings)
-    print(_invitation(settings))
-    app.run(host=host, port=str(port), debug=False)
+    try:
+        server = make_server(host, port, app.server, threaded=True, request_handler=_QuietHandler)
+    except (OSError, SystemExit) as error:
+        reason = getattr(error, "strerror", None) or "it is in use"
+        raise ParamsError(f"cannot listen on {host}:{port}: {reason}. Choose another port with --port.") from None
+    print(_invitation(settings), flush=True)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        server.server_close()
+
+
+class _QuietHandler(WSGIRequestHandler):
+    """Answers requests without a line of log for each."""
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Logs nothing."""
 
 
 def _bundled_perfetto_ui() -> Path | None:

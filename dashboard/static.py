@@ -35,7 +35,10 @@ _SECTIONS = (
 _THEME = (
     "document.documentElement.dataset.theme = matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light';"
 )
-_STYLE = ".shell { display: block; } .static-nav { display: flex; gap: 16px; } .select-label { display: none; }"
+_STYLE = (
+    ".shell { display: block; } .static-nav { display: flex; gap: 16px; } .select-label, "
+    ".show:not([href]), .button:not([href]), .segments { display: none; }"
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mgpu.devices import Device as Device
+    from mgpu.jax_internals import Transform as Transform
     from mgpu.lang.accesses import async_store_smem as async_store_smem
     from mgpu.lang.accesses import atomic_add as atomic_add
     from mgpu.lang.accesses import atomic_and as atomic_and
@@ -63,6 +64,10 @@ if TYPE_CHECKING:
     from mgpu.lang.memory import SMEM as SMEM
     from mgpu.lang.memory import MemorySpace as MemorySpace
     from mgpu.lang.pipeline import emit_pipeline as emit_pipeline
+    from mgpu.lang.reductions import max as max
+    from mgpu.lang.reductions import min as min
+    from mgpu.lang.reductions import prod as prod
+    from mgpu.lang.reductions import sum as sum
     from mgpu.lang.ref_union import RefUnion as RefUnion
     from mgpu.lang.semaphores import SemaphoreSignal as SemaphoreSignal
     from mgpu.lang.semaphores import SemaphoreType as SemaphoreType
@@ -179,6 +184,12 @@ _HOME = {
     # warp level
     "WarpMesh": "lang.warps",
     "warp_map": "lang.warps",
+    # reductions
+    "sum": "lang.reductions",
+    "prod": "lang.reductions",
+    "max": "lang.reductions",
+    "min": "lang.reductions",
+    "Transform": "jax_internals",
 }
 
 __all__ = list(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]  # the names above, once

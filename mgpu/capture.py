@@ -25,6 +25,7 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,14 @@ ARRIVAL_DTYPE = np.dtype(
 
 # begin and end are cycles of the SM's own counter, as the clocks of its tracks are.
 CTA_DTYPE = np.dtype([("cta", "<u4"), ("cluster", "<u4"), ("sm", "<u2"), ("begin", "<i8"), ("end", "<i8")])
+
+
+def tool_version() -> str:
+    """Returns the program and version that writes captures here, for their headers."""
+    try:
+        return f"mgpu {metadata.version('mgpu')}"
+    except metadata.PackageNotFoundError:
+        return "mgpu (run from its source tree)"
 
 
 def pack_tag(site: int, edge: Edge, payload: int = 0) -> int:

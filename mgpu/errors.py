@@ -13,11 +13,34 @@
     ├── DeviceError            an unknown device, or a number it does not have
     └── CaptureError           a capture file or profile directory cannot be read or written
 
-A message says where, what was got, what was expected, and how to fix it, in that order. `KernelTypeError` is also
-a `TypeError` or `ValueError` in spirit, so both bases are there for code that catches the built-in ones.
+A message says where, what was got, what was expected, and how to fix it, in that order. "Where" is the user's source
+`KernelTypeError` is also a `TypeError` or `ValueError` in spirit, so both bases are there for code that catches them.
+`KernelTypeError` is also a `TypeError` or `ValueError` in spirit, so both bases are there for code that catches those.
 """
 
 from __future__ import annotations
+
+import os
+import re
+import sys
+
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_OWN_FOLDERS = tuple(os.path.join(_HERE, name, "") for name in ("mgpu", "profiler"))
+_LIBRARY_FOLDERS = tuple(os.sep + name + os.sep for name in ("jax", "jaxlib"))
+_BEGINS_WITH_LINE = re.compile(r"[^\s:]+:\d+ ")
+
+
+def _with_user_line(message: str) -> str:
+    if _BEGINS_WITH_LINE.match(message):
+        return message
+    frame = sys._getframe(2)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        # Generated code (dataclass constructors) has a name in angle brackets.
+        if not file.startswith((*_OWN_FOLDERS, "<")) and not any(name in file for name in _LIBRARY_FOLDERS):
+            return f"{os.path.basename(file)}:{frame.f_lineno} {message}"
+        frame = frame.f_back
+    return message
 
 
 class MgpuError(Exception):
@@ -26,6 +49,9 @@ class MgpuError(Exception):
 
 class KernelError(MgpuError):
     """The kernel as written cannot run. The message begins with the user's source line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(_with_user_line(message))
 
 
 class KernelTypeError(KernelError, TypeError, ValueError):
@@ -57,7 +83,10 @@ class BarrierError(SimulationError):
 
 
 class ParamsError(MgpuError, ValueError):
-    """A compiler parameter, or a combination of several, makes no sense."""
+    """A compiler parameter, or a combination of several, makes no sense. Begins with the user's source line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(_with_user_line(message))
 
 
 class DeviceError(MgpuError, ValueError):

@@ -17,11 +17,11 @@ from jax._src import core as _core
 from jax._src import effects as _effects
 from jax._src import source_info_util as _source_info_util
 from jax._src.pallas import core as _pallas_core
-from jax._src.state import types as _state_types
 
 # What `pl.core_map` maps over, and the element type of semaphores.
 from jax._src.pallas.core import Mesh as Mesh
 from jax._src.pallas.core import Semaphore as Semaphore
+from jax._src.state import types as _state_types
 
 # The transform that `.at[...]` makes.
 from jax._src.state.indexing import NDIndexer as NDIndexer
@@ -30,8 +30,8 @@ from jax._src.state.indexing import NDIndexer as NDIndexer
 from jax._src.state.types import AbstractRef as AbstractRef
 from jax._src.state.types import BitcastTransform as BitcastTransform
 from jax._src.state.types import ReshapeTransform as ReshapeTransform
-from jax._src.state.types import TransformedRef as TransformedRef
 from jax._src.state.types import Transform as Transform
+from jax._src.state.types import TransformedRef as TransformedRef
 from jax._src.state.types import TransposeTransform as TransposeTransform
 
 Effect = _effects.Effect
@@ -116,6 +116,26 @@ def at_equation(equation: Any) -> Iterator[None]:
     try:
         with equation.ctx.manager:
             yield
+    finally:
+        state.context = outer
+
+
+def current_traceback() -> Any:
+    """Returns the stack that what is traced now is attributed to; see `attributed_to`."""
+    return _source_info_util.current().traceback
+
+
+@contextlib.contextmanager
+def attributed_to(traceback: Any) -> Iterator[None]:
+    """Attributes what is traced inside to the user's line in `traceback`; to the line that runs, if that is None.
+
+    JAX keeps the innermost 32 frames of a stack, which may not reach from an operation in a pipeline to its user.
+    """
+    state = _source_info_util._source_info_context
+    outer = state.context
+    state.context = _source_info_util.SourceInfo(traceback, outer.name_stack)
+    try:
+        yield
     finally:
         state.context = outer
 

@@ -17,6 +17,7 @@ from mgpu.errors import ParamsError
 
 HOST = "127.0.0.1"
 _NOTHING = b"{}"
+_LOCAL_ONLY = "default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval' 'wasm-unsafe-eval'"
 
 
 def find_perfetto_ui() -> Path:
@@ -61,8 +62,9 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
         self.wfile.write(body)
 
     def end_headers(self) -> None:
-        """Keeps browsers from showing an earlier trace of the same address."""
+        """Keeps browsers from showing an earlier trace of this address, and the UI from asking any other machine."""
         self.send_header("Cache-Control", "no-store")
+        self.send_header("Content-Security-Policy", _LOCAL_ONLY)
         super().end_headers()
 
     def log_message(self, format: str, *args: object) -> None:

@@ -230,7 +230,15 @@ def _add_values(refs: _Refs, slot: Any, out: jax.Array, probabilities: jax.Array
 
 
 def _plain_block(
-    refs: _Refs, queries: Any, dtype: Any, take_turn: Any, pass_turn: Any, load_ahead: Any, first: Any, block: Any, carry: Any
+    refs: _Refs,
+    queries: Any,
+    dtype: Any,
+    take_turn: Any,
+    pass_turn: Any,
+    load_ahead: Any,
+    first: Any,
+    block: Any,
+    carry: Any,
 ) -> Any:
     """Scores, softmax, values, one after the other."""
     out, largest, total = carry
@@ -247,7 +255,15 @@ def _plain_block(
 
 
 def _overlapped_block(
-    refs: _Refs, queries: Any, dtype: Any, take_turn: Any, pass_turn: Any, load_ahead: Any, first: Any, block: Any, carry: Any
+    refs: _Refs,
+    queries: Any,
+    dtype: Any,
+    take_turn: Any,
+    pass_turn: Any,
+    load_ahead: Any,
+    first: Any,
+    block: Any,
+    carry: Any,
 ) -> Any:
     """Issues the scores of this block and the values of the one before, and does the softmax under the latter."""
     out, largest, total, probabilities = carry

@@ -39,6 +39,7 @@ class Matmul:
       lane_arrivals: all lanes of all consumers arrive on `empty`, and on `full` before they wait for it, as with
         `cuda::barrier`; so the consumers run in step. The language has one arrival for a warpgroup. The other 127 of
         each barrier are a busy loop of `LANE_ARRIVAL_CYCLES`.
+      specialised: a producer warpgroup loads; without it the first consumer does, `stages - 1` steps ahead.
     """
 
     tile_m: int
@@ -52,6 +53,7 @@ class Matmul:
     group_n: int = 0
     tma_store: bool = False
     lane_arrivals: bool = False
+    specialised: bool = True
 
 
 def make_matmul(shape: Matmul, m: int, n: int, k: int, dtype: Any = jnp.bfloat16, out_dtype: Any = None) -> Any:
@@ -73,7 +75,7 @@ def make_matmul(shape: Matmul, m: int, n: int, k: int, dtype: Any = jnp.bfloat16
         scratch_types=scratch,
         grid=(shape.num_ctas or tiles,),
         grid_names=("cta",),
-        num_threads=shape.consumers + 1,
+        num_threads=shape.consumers + shape.specialised if shape.consumers else 1,
         thread_name="wg",
         name=f"matmul_{shape.tile_m}x{shape.tile_n}x{shape.tile_k}",
     )
@@ -116,6 +118,10 @@ def _body(
         else:
             lax.fori_loop(0, turns, turn, None)
 
+    if not shape.specialised:
+        each_tile(partial(_multiply_tile, refs, shape, steps, warpgroup))
+        return
+
     @pl.when(warpgroup == shape.consumers)
     def _produce() -> None:
         plgpu.set_max_registers(40, action="decrease")
@@ -147,7 +153,8 @@ def _load_and_multiply(refs: _Refs, shape: Matmul, n: int, steps: int) -> None:
     def accumulate(acc: Any) -> jax.Array:
         def step(index: Any, _: None) -> None:
             depth = pl.ds(index * shape.tile_k, shape.tile_k)
-            a_tile, b_tile = refs.a_gmem.at[pl.ds(row, shape.tile_m), depth], refs.b_gmem.at[depth, pl.ds(column, shape.tile_n)]
+            a_tile = refs.a_gmem.at[pl.ds(row, shape.tile_m), depth]
+            b_tile = refs.b_gmem.at[depth, pl.ds(column, shape.tile_n)]
             plgpu.copy_gmem_to_smem(a_tile, refs.a_smem.at[0], refs.full.at[0])
             plgpu.copy_gmem_to_smem(b_tile, refs.b_smem.at[0], refs.full.at[0])
             _arrive_lane_by_lane(refs.full.at[0], shape)
@@ -170,15 +177,17 @@ def _arrive_lane_by_lane(barrier: Any, shape: Matmul) -> None:
 
 
 def _load_tile(refs: _Refs, shape: Matmul, steps: int, first_step: Any, row: Any, column: Any) -> None:
-    def load(index: Any, _: None) -> None:
-        turn = first_step + index
-        slot = lax.rem(turn, shape.stages)
-        pl.when(turn >= shape.stages)(lambda: plgpu.barrier_wait(refs.empty.at[slot]))
-        depth = pl.ds(index * shape.tile_k, shape.tile_k)
-        plgpu.copy_gmem_to_smem(refs.a_gmem.at[pl.ds(row, shape.tile_m), depth], refs.a_smem.at[slot], refs.full.at[slot])
-        plgpu.copy_gmem_to_smem(refs.b_gmem.at[depth, pl.ds(column, shape.tile_n)], refs.b_smem.at[slot], refs.full.at[slot])
+    lax.fori_loop(0, steps, lambda index, _: _load_step(refs, shape, first_step, index, row, column), None)
 
-    lax.fori_loop(0, steps, load, None)
+
+def _load_step(refs: _Refs, shape: Matmul, first_step: Any, index: Any, row: Any, column: Any) -> None:
+    slot = lax.rem(first_step + index, shape.stages)
+    pl.when(first_step + index >= shape.stages)(lambda: plgpu.barrier_wait(refs.empty.at[slot]))
+    depth = pl.ds(index * shape.tile_k, shape.tile_k)
+    a_tile = refs.a_gmem.at[pl.ds(row, shape.tile_m), depth]
+    b_tile = refs.b_gmem.at[depth, pl.ds(column, shape.tile_n)]
+    plgpu.copy_gmem_to_smem(a_tile, refs.a_smem.at[slot], refs.full.at[slot])
+    plgpu.copy_gmem_to_smem(b_tile, refs.b_smem.at[slot], refs.full.at[slot])
 
 
 def _multiply_tile(
@@ -186,6 +195,14 @@ def _multiply_tile(
 ) -> None:
     tile_rows = shape.tile_m // shape.consumers
     rows = pl.ds(warpgroup * tile_rows, tile_rows)
+
+    def load_ahead(index: Any) -> None:
+        if not shape.specialised:
+            due = jnp.logical_and(warpgroup == 0, index < steps)
+            pl.when(due)(lambda: _load_step(refs, shape, first_step, index, row, column))
+
+    for index in range(shape.stages - 1):
+        load_ahead(index)
 
     def accumulate(acc: Any) -> jax.Array:
         def step(index: Any, _: None) -> None:
@@ -198,6 +215,7 @@ def _multiply_tile(
                 plgpu.wgmma_wait(1)
                 previous = lax.rem(turn + shape.stages - 1, shape.stages)
                 pl.when(index > 0)(lambda: plgpu.barrier_arrive(refs.empty.at[previous]))
+                load_ahead(index + shape.stages - 1)
             else:
                 plgpu.wgmma_wait(0)
                 plgpu.barrier_arrive(refs.empty.at[slot])

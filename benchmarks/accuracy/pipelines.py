@@ -110,9 +110,7 @@ def _consume_values(
     out[...] = lax.fori_loop(0, NUM_TILES, step, jnp.zeros((64, 2), jnp.float32))
 
 
-def _consume_by_wgmma(
-    a_smem: Any, b_smem: Any, full: Any, empty: Any, rows: Any, out: Any, *, stages: int
-) -> None:
+def _consume_by_wgmma(a_smem: Any, b_smem: Any, full: Any, empty: Any, rows: Any, out: Any, *, stages: int) -> None:
     tile_n = b_smem.shape[-1]
 
     def accumulate(acc: Any) -> jax.Array:

@@ -58,7 +58,9 @@ def time_kernel(
     abstract = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in shapes]
     flat, tree = jax.tree.flatten(tuple(abstract))
     program, consts = kernel._program(tree, flat)  # the traced program, without running it
-    prepared = prepare(program, device, device.num_sms, InterpretGPUParams(numerics=False, record_cycles=0, warm_l2=warm_l2))
+    prepared = prepare(
+        program, device, device.num_sms, InterpretGPUParams(numerics=False, record_cycles=0, warm_l2=warm_l2)
+    )
     result = simulate(prepared, consts, operands)
     setup = device.cycles(device.cta_setup_ns)
     begins, ends = result.ctas["begin"] + setup, result.ctas["end"]

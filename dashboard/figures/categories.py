@@ -9,8 +9,8 @@ from dashboard.quantities import share_text
 from dashboard.theme import CATEGORY_COLORS, KIND_COLORS, style
 from profiler import Report
 
-_WAIT_SHADES = ("#ee6677", "#ddaa33", "#aa3377", "#b5b533", "#7a68b8", "#999933")
-_MAX_WAITS = len(_WAIT_SHADES)
+_BARRIER_SHADES = ("#ddaa33", "#ee6677", "#7a68b8", "#999933", "#e28e4c", "#44aa99")
+_BARRIER_WAIT = "wait "
 
 
 def role_parts(report: Report) -> pl.DataFrame:
@@ -28,7 +28,7 @@ def role_parts(report: Report) -> pl.DataFrame:
 def _part_name() -> pl.Expr:
     waits = (
         pl.when(pl.col("barrier") != "")
-        .then(pl.format("wait {}", "barrier"))
+        .then(pl.format(f"{_BARRIER_WAIT}{{}}", "barrier"))
         .otherwise(pl.col("kind").str.replace_all("_", " "))
     )
     is_recording = pl.col("kind") == "recording"
@@ -87,8 +87,9 @@ def _parts_in_order(shares: pl.DataFrame) -> list[tuple[str, str, str]]:
     order = {"busy": 0, "wait": 1, "overhead": 2, "idle": 3}
     totals = shares.group_by("part", "category").agg(pl.col("cycles").sum())
     rows = sorted(totals.iter_rows(named=True), key=lambda row: (order[row["category"]], -row["cycles"], row["part"]))
-    waits = [row["part"] for row in rows if row["category"] == "wait"]
-    colors = {name: _WAIT_SHADES[number % _MAX_WAITS] for number, name in enumerate(waits)}
+    barriers = sorted(row["part"] for row in rows if row["part"].startswith(_BARRIER_WAIT))
+    colors = {name: _BARRIER_SHADES[number % len(_BARRIER_SHADES)] for number, name in enumerate(barriers)}
+    colors |= {kind.replace("_", " "): color for kind, color in KIND_COLORS.items()}
     colors |= {"busy": KIND_COLORS["tensor_core"], "overhead": CATEGORY_COLORS["overhead"]}
     colors |= {"recording events": "#7c8491", "idle": CATEGORY_COLORS["idle"]}
     return [(row["part"], row["category"], colors.get(row["part"], CATEGORY_COLORS["overhead"])) for row in rows]

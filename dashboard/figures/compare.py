@@ -14,7 +14,7 @@ _MAX_STEPS = 10
 
 def waterfall(compared: CompareReport, units: Units) -> go.Figure:
     """Draws A's length, what each cause added or took, and B's length: means over the SMs in use."""
-    rows = compared.causes.iter_rows(named=True)
+    rows = [row for row in compared.causes.iter_rows(named=True) if abs(row["delta_cycles"]) >= 1]
     ordered = sorted(rows, key=lambda row: (-abs(row["delta_cycles"]), row["cause"], row["detail"], row["barrier"]))
     shown, rest = ordered[:_MAX_STEPS], ordered[_MAX_STEPS:]
     labels = [", ".join(filter(None, (row["cause"], row["detail"], row["barrier"]))) for row in shown]

@@ -7,165 +7,183 @@ tables in `mgpu.frontend.pallas_rules` say each of its operations in our languag
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 from jax.core import ShapedArray
 
-from mgpu.errors import ParamsError, Unsupported
+from mgpu.errors import Unsupported
 from mgpu.frontend.build import build_program, name_arguments
-from mgpu.frontend.pallas_names import Author, find_author, operand_names
+from mgpu.frontend.pallas_launch import axis_names, import_launch, import_params, kernel_name
+from mgpu.frontend.pallas_names import find_author, operand_names
 from mgpu.frontend.pallas_rules import RULES
 from mgpu.frontend.pallas_rules.allocations import allocation_type, imported_ref
 from mgpu.frontend.pallas_rules.control import argument_names
 from mgpu.frontend.pallas_rules.refs import ImportedRef
 from mgpu.frontend.pallas_rules.translator import Translator, is_jaxpr, open_jaxpr
-from mgpu.frontend.program import KernelProgram, Launch
+from mgpu.frontend.program import KernelProgram
 from mgpu.jax_internals import AbstractRef, current_source_line, hide_from_source_lines
-from mgpu.params import CompilerParams, LoweringSemantics, TraceScope
 
 hide_from_source_lines(__file__)
 
-KERNEL_PRIMITIVE = "mpmd_map"
-"""JAX's primitive of a kernel made by its `plgpu.kernel` or `pl.core_map`."""
-
 
 def is_kernel_equation(equation: Any) -> bool:
-    """True for an equation that launches a kernel of JAX's Mosaic GPU module."""
-    return equation.primitive.name == KERNEL_PRIMITIVE and any(
-        type(mesh).__name__ == "Mesh" and hasattr(mesh, "thread_name") for mesh in equation.params["meshes"]
+    """True for an equation that launches a kernel of JAX's Mosaic GPU module over a mesh of CTAs."""
+    params = equation.params
+    # JAX's `plgpu.kernel`; in 0.12 its `pl.core_map` too, which has a primitive of its own in 0.10.2.
+    meshes = {"mpmd_map": params.get("meshes", ()), "core_map": (params.get("mesh"),)}
+    return any(
+        type(mesh).__name__ == "Mesh" and hasattr(mesh, "thread_name")
+        for mesh in meshes.get(equation.primitive.name, ())
     )
 
 
-def holds_kernel(equation: Any) -> bool:
+def holds_kernel(equation: Any, is_kernel: Callable[[Any], bool]) -> bool:
     """True for an equation with a kernel somewhere in the jaxprs that it holds."""
     held = [x for value in equation.params.values() for x in (value if isinstance(value, tuple) else (value,))]
     jaxprs = [open_jaxpr(value)[0] for value in held if is_jaxpr(value)]
-    return any(is_kernel_equation(inner) or holds_kernel(inner) for jaxpr in jaxprs for inner in jaxpr.eqns)
+    return any(is_kernel(inner) or holds_kernel(inner, is_kernel) for jaxpr in jaxprs for inner in jaxpr.eqns)
 
 
-def import_program(equation: Any, replaced_params: Mapping[str, Any], trees: tuple[Any, Any] | None) -> KernelProgram:
+@dataclasses.dataclass(frozen=True)
+class ImportedKernel:
+    """A kernel of JAX's, ready to be launched.
+
+    Attributes:
+      program: the kernel. Its results are those of JAX's equation, then the final contents of `written`.
+      operands: what to launch it with: values that it closes over, then its arrays.
+      written: JAX refs that were operands; their contents are among `operands`.
+    """
+
+    program: KernelProgram
+    operands: tuple[Any, ...]
+    written: tuple[Any, ...]
+
+
+def import_kernel(
+    equation: Any, values: Sequence[Any], replaced_params: Mapping[str, Any], trees: tuple[Any, Any] | None
+) -> ImportedKernel:
     """Translates a kernel equation.
 
     Args:
       equation: one for which `is_kernel_equation` holds.
+      values: its operands.
       replaced_params: values for fields of the kernel's compiler parameters, instead of its own.
       trees: trees of the kernel's arguments and of its results, if known: they tell which of its parameters, by name,
         each operand is.
-
-    Returns:
-      The program. Its inputs are the equation's operands, its outputs the equation's results; it closes over nothing.
 
     Raises:
       Unsupported: the kernel uses something that the simulated GPU does not have; names the author's line.
       KernelTypeError: the kernel misuses an operation.
     """
     params = equation.params
-    line = current_source_line()
-    if len(params["jaxprs"]) != 1 or params["external_meshes"]:
-        raise Unsupported(
-            f"{line} kernel: several meshes in one launch cannot be imported. Launch one kernel for each."
-        )
-    if any(isinstance(atom.aval, AbstractRef) for atom in equation.invars):
-        raise Unsupported(f"{line} kernel: refs as operands of a launch cannot be imported. Pass arrays.")
-    if params["input_output_aliases"]:
-        raise Unsupported(f"{line} kernel: input_output_aliases cannot be imported. Write to an output of its own.")
-    (mesh,) = params["meshes"]
-    jaxpr, consts = open_jaxpr(params["jaxprs"][0])
-    author = find_author(jaxpr, line)
-    axis_names = _axis_names(mesh)
-    translator = Translator(RULES, axis_names)
-    inner, layouts, gmem_of_inner = _scratch_scope(jaxpr)
-    gmem_names = operand_names(author, trees, len(equation.invars), len(params["out_avals"]))
+    parts = _take_apart(equation)
+    jaxpr, mesh, out_avals = parts.jaxpr, parts.mesh, parts.out_avals
+    author = find_author(jaxpr, current_source_line())
+    names = operand_names(author, trees, len(values), len(out_avals))
+    # An operand is an array, a JAX ref (which the kernel also writes), or a plain value that the kernel closes over.
+    arrays = [index for index, var in enumerate(parts.operands) if isinstance(var.aval, AbstractRef)]
+    mutable = [index for index in arrays if isinstance(equation.invars[index].aval, AbstractRef)]
+    inputs = [values[index][...] if index in mutable else values[index] for index in arrays]
+    outputs = [*out_avals, *(equation.invars[index].aval.inner_aval for index in mutable)]
+    scope = _scratch_scope(jaxpr)
+    axes = axis_names(mesh)
 
     def body(*refs: Any) -> None:
-        gmem = [ImportedRef(ref) for ref in refs[: len(jaxpr.invars)]]
-        if inner is None:
-            translator.evaluate(jaxpr, consts, gmem)
-            return
-        avals = [var.aval for var in inner.invars]
-        scratch = [imported_ref(*each) for each in zip(refs[len(gmem) :], avals, layouts, strict=True)]
-        values = dict(zip((*jaxpr.invars, *jaxpr.constvars), (*gmem, *consts), strict=True))
-        translator.evaluate(inner, [values[var] for var in gmem_of_inner], scratch)
+        bound = dict(zip(parts.operands, values, strict=True))
+        bound.update((parts.operands[index], ImportedRef(ref)) for index, ref in zip(arrays, refs, strict=False))
+        written = refs[len(arrays) : len(arrays) + len(outputs)]
+        vars_written = [*parts.results, *(parts.operands[index] for index in mutable)]
+        bound.update(zip(vars_written, map(ImportedRef, written), strict=True))
+        scope.evaluate(Translator(RULES, axes), jaxpr, bound, refs[len(arrays) + len(outputs) :])
 
-    scratch_vars = [] if inner is None else inner.invars
+    result_names = [*names[len(values) :], *(names[index] for index in mutable)]
     program, closed_over = build_program(
-        name_arguments(body, [*gmem_names, *([] if inner is None else argument_names(inner))]),
-        name=_name(params, mesh, author),
-        in_tree=jax.tree.structure(tuple(range(len(equation.invars)))),
-        in_avals=[ShapedArray(atom.aval.shape, atom.aval.dtype) for atom in equation.invars],
-        out_type=[jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in params["out_avals"]],
-        scratch=[allocation_type(var.aval, layout) for var, layout in zip(scratch_vars, layouts, strict=True)],
-        launch=_launch(mesh, axis_names),
+        name_arguments(body, [*(names[index] for index in arrays), *result_names, *scope.names]),
+        name=kernel_name(params, mesh, author),
+        in_tree=jax.tree.structure(tuple(arrays)),
+        in_avals=[ShapedArray(value.shape, value.dtype) for value in inputs],
+        out_type=[jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in outputs],
+        scratch=scope.types(),
+        launch=import_launch(mesh, axes),
         params=import_params(params["compiler_params"], replaced_params),
     )
-    assert not closed_over, "every value that JAX's kernel closes over is an operand of its launch"
-    return dataclasses.replace(program, source=author.source)
+    aliases = [
+        (arrays.index(index), result) for index, result in dict(params.get("input_output_aliases") or {}).items()
+    ]
+    aliases += [(arrays.index(index), len(out_avals) + number) for number, index in enumerate(mutable)]
+    program = dataclasses.replace(program, source=author.source, input_output_aliases=tuple(sorted(aliases)))
+    return ImportedKernel(program, (*closed_over, *inputs), tuple(values[index] for index in mutable))
 
 
-def _scratch_scope(jaxpr: Any) -> tuple[Any, tuple[Any, ...], list[Any]]:
-    """Returns the jaxpr, layouts and operands of the `run_scoped` that is all a kernel does; (None, (), []) if more."""
-    if len(jaxpr.eqns) != 1 or jaxpr.eqns[0].primitive.name != "run_scoped":
-        return None, (), []
-    (equation,) = jaxpr.eqns
-    inner, _ = open_jaxpr(equation.params["jaxpr"])
-    return inner, tuple(equation.params["ref_transforms"]), list(equation.invars)
+@dataclasses.dataclass(frozen=True)
+class _Parts:
+    """Parts of a kernel equation, whichever primitive it has.
 
-
-def _axis_names(mesh: Any) -> dict[Any, str]:
-    """Returns our name for each axis of a mesh: its own, or a new one for an axis that `vmap` added."""
-    axes = [*mesh.grid_names, *mesh.cluster_names, *([] if mesh.thread_name is None else [mesh.thread_name])]
-    taken = [name for name in axes if isinstance(name, str)]
-    names: dict[Any, str] = {}
-    for number, name in enumerate(axes):
-        while f"vmap{number}" in taken:
-            number += 1
-        names[name] = name if isinstance(name, str) else f"vmap{number}"
-    return names
-
-
-def _launch(mesh: Any, names: dict[Any, str]) -> Launch:
-    return Launch(
-        grid=tuple(mesh.grid),
-        grid_names=tuple(names[name] for name in mesh.grid_names),
-        cluster=tuple(mesh.cluster),
-        cluster_names=tuple(names[name] for name in mesh.cluster_names),
-        num_threads=mesh.num_threads or 1,
-        thread_name=None if mesh.thread_name is None else names[mesh.thread_name],
-    )
-
-
-_ANONYMOUS = "anonymous"
-
-
-def _name(params: Any, mesh: Any, author: Author) -> str:
-    given = [name for name in (mesh.kernel_name, params.get("name")) if name and name != _ANONYMOUS]
-    return given[0] if given else author.source.function
-
-
-def import_params(params: Any, replaced: Mapping[str, Any]) -> CompilerParams:
-    """Returns our compiler parameters for JAX's: the fields of the same names, enumerations by name.
-
-    Fields that steer JAX's compiler only (`profile_bounds_check` of JAX 0.12) are left out.
-
-    Args:
-      params: JAX's object, a mapping, or None for the defaults.
-      replaced: fields that get other values; named as ours.
-
-    Raises:
-      ParamsError: a field with a wrong type or value.
+    Attributes:
+      jaxpr: the kernel, open.
+      mesh: its launch.
+      operands: variables of the jaxpr that the equation's operands are bound to.
+      results: variables of the refs that the kernel returns its results in.
+      out_avals: types of the results.
     """
-    names = {field.name for field in dataclasses.fields(CompilerParams)}
-    if dataclasses.is_dataclass(params):
-        params = {field.name: getattr(params, field.name) for field in dataclasses.fields(params)}
-    values = {name: value for name, value in (params or {}).items() if name in names}
-    for name, kind in (("lowering_semantics", LoweringSemantics), ("profile_trace_scope", TraceScope)):
-        if values.get(name) is not None:
-            values[name] = kind[values[name].name]
-    unknown = sorted(set(replaced) - names)
-    if unknown:
-        raise ParamsError(
-            f"from_pallas: compiler_params has no field {unknown[0]!r}. The fields are {', '.join(sorted(names))}."
+
+    jaxpr: Any
+    mesh: Any
+    operands: tuple[Any, ...]
+    results: tuple[Any, ...]
+    out_avals: tuple[Any, ...]
+
+
+def _take_apart(equation: Any) -> _Parts:
+    params = equation.params
+    if equation.primitive.name == "core_map":
+        jaxpr, _ = open_jaxpr(params["jaxpr"])
+        return _Parts(jaxpr, params["mesh"], tuple(jaxpr.constvars), (), ())
+    if len(params["jaxprs"]) != 1 or params["external_meshes"]:
+        raise Unsupported(
+            f"{current_source_line()} kernel: several meshes in one launch cannot be imported. "
+            "Launch one kernel for each."
         )
-    return CompilerParams(**{**values, **replaced})
+    jaxpr, _ = open_jaxpr(params["jaxprs"][0])
+    count = len(equation.invars)
+    variables = tuple(jaxpr.invars)
+    return _Parts(jaxpr, params["meshes"][0], variables[:count], variables[count:], tuple(params["out_avals"]))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Scope:
+    """The `run_scoped` that is all a kernel does: its scratch; `equation` is None if the kernel does more."""
+
+    equation: Any = None
+
+    @property
+    def jaxpr(self) -> Any:
+        return open_jaxpr(self.equation.params["jaxpr"])[0]
+
+    @property
+    def names(self) -> list[str]:
+        return [] if self.equation is None else argument_names(self.jaxpr)
+
+    def _layouts(self) -> list[tuple[Any, Sequence[Any]]]:
+        avals = [var.aval for var in self.jaxpr.invars]
+        return list(zip(avals, self.equation.params["ref_transforms"], strict=True))
+
+    def types(self) -> list[Any]:
+        """Returns our types of what it allocates."""
+        return [] if self.equation is None else [allocation_type(*each) for each in self._layouts()]
+
+    def evaluate(self, translator: Translator, kernel: Any, bound: Mapping[Any, Any], scratch: Sequence[Any]) -> None:
+        """Evaluates the kernel for values of its variables and refs to its scratch."""
+        if self.equation is None:
+            translator.evaluate(kernel, [bound[v] for v in kernel.constvars], [bound[v] for v in kernel.invars])
+            return
+        consts = [bound[var] for var in self.equation.invars]
+        refs = [imported_ref(ref, *each) for ref, each in zip(scratch, self._layouts(), strict=True)]
+        translator.evaluate(self.jaxpr, consts, refs)
+
+
+def _scratch_scope(jaxpr: Any) -> _Scope:
+    is_all = len(jaxpr.eqns) == 1 and jaxpr.eqns[0].primitive.name == "run_scoped"
+    return _Scope(jaxpr.eqns[0]) if is_all else _Scope()

@@ -6,8 +6,6 @@ the SM, the two anchors, then `capacity` events of two words, then one spill pla
 
 from __future__ import annotations
 
-from importlib import metadata
-
 import numpy as np
 
 from mgpu.capture import (
@@ -18,6 +16,7 @@ from mgpu.capture import (
     UNIT_SPAN_DTYPE,
     Capture,
     CaptureHeader,
+    tool_version,
 )
 from mgpu.devices import Device
 from mgpu.errors import CaptureError
@@ -171,5 +170,5 @@ def _header(
         },
         sites=plan.sites,
         barriers=plan.barriers,
-        tool=f"mgpu {metadata.version('mgpu')}",
+        tool=tool_version(),
     )

@@ -36,7 +36,7 @@ class CopyPartition:
     """How the CTAs of a collective load share the work, when only the first of them keeps track of it."""
 
     @dataclasses.dataclass(frozen=True)
-    class PARTITIONED:  # noqa: N801  # the name that kernels use
+    class PARTITIONED:  # the name that kernels use
         """Each CTA gets its own part of the source.
 
         Attributes:

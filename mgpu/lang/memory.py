@@ -27,17 +27,32 @@ class MemorySpace(enum.Enum):
     SMEM = "smem"
     REGS = "regs"
 
-    def __call__(self, shape: Sequence[int], dtype: Any, *, transforms: Sequence[Any] = ()) -> MemoryRef:
+    def __call__(
+        self,
+        shape: Sequence[int],
+        dtype: Any,
+        *,
+        transforms: Sequence[Any] = (),
+        packed: bool | None = None,
+        collective: bool | None = None,
+        layout: Any = None,
+    ) -> MemoryRef:
         """Describes an allocation of `shape` and `dtype` in this space.
 
         Args:
           shape: logical shape; tiling does not change it.
           dtype: element type.
           transforms: how SMEM is laid out: `TilingTransform`, then `SwizzleTransform`.
+          packed, collective, layout: properties of tensor memory, which no Hopper GPU has; leave them out.
 
         Raises:
           KernelTypeError: the transforms do not fit the shape and dtype, or the space has none.
         """
+        for name, value in (("packed", packed), ("collective", collective), ("layout", layout)):
+            if value is not None:
+                raise KernelTypeError(
+                    f"{self.name}: {name}={value!r} describes tensor memory (TMEM), and this is {self.name}. Leave it out."
+                )
         return MemoryRef(tuple(int(size) for size in shape), jnp.dtype(dtype), self, tuple(transforms))
 
     def __str__(self) -> str:

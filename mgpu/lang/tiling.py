@@ -51,7 +51,9 @@ class Tiling:
         for tile in reversed(self.tiles):
             rank = len(tile)
             if len(shape) < 2 * rank or shape[-rank:] != tile:
-                raise KernelTypeError(f"Tiling: {shape} does not end in the tile {tile}; it is not the shape of a tiled array.")
+                raise KernelTypeError(
+                    f"Tiling: {shape} does not end in the tile {tile}; it is not the shape of a tiled array."
+                )
             head, counts = shape[: -2 * rank], shape[-2 * rank : -rank]
             shape = (*head, *(count * part for count, part in zip(counts, tile, strict=True)))
         return shape

@@ -12,7 +12,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.extend import core as jex_core
 
-from mgpu.frontend.from_pallas import holds_kernel, import_program, is_kernel_equation
+from mgpu.frontend.from_pallas import holds_kernel, import_kernel, is_kernel_equation
 from mgpu.frontend.pallas_rules.translator import is_jaxpr, open_jaxpr
 from mgpu.jax_internals import at_equation, hide_from_source_lines
 from mgpu.launch.device_choice import DeviceChoice, current_choice
@@ -156,7 +156,7 @@ class _Importer:
         if is_kernel_equation(equation):
             return self._launch(equation, operands)
         params = dict(equation.params)
-        if holds_kernel(equation):
+        if holds_kernel(equation, is_kernel_equation):
             if "in_tree" in params and "out_tree" in params:  # JAX's wrapper around each kernel
                 self._trees = params["in_tree"], params["out_tree"]
             if equation.primitive.name not in _REBOUND:
@@ -167,9 +167,13 @@ class _Importer:
         return results if equation.primitive.multiple_results else [results]
 
     def _launch(self, equation: Any, operands: list[Any]) -> list[Any]:
-        program = import_program(equation, self._params, self._trees)
-        kernel = SimulatedKernel(prepare(program, self._choice.device, self._choice.num_sms, self._options))
-        return launch(kernel, operands)
+        found = import_kernel(equation, operands, self._params, self._trees)
+        prepared = prepare(found.program, self._choice.device, self._choice.num_sms, self._options)
+        results = launch(SimulatedKernel(prepared), list(found.operands))
+        num_results = len(results) - len(found.written)
+        for ref, value in zip(found.written, results[num_results:], strict=True):
+            ref[...] = value
+        return results[:num_results]
 
     def _import_param(self, value: Any) -> Any:
         if isinstance(value, tuple) and any(map(is_jaxpr, value)):

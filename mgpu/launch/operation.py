@@ -17,6 +17,7 @@ from jax.core import ShapedArray
 from jax.extend import core as jex_core
 from jax.interpreters import mlir
 
+from mgpu.errors import CaptureError
 from mgpu.frontend.program import KernelProgram
 from mgpu.profile_dir import check_writable, save_launch
 from mgpu.sim.simulation import PreparedKernel, simulate
@@ -38,7 +39,10 @@ class SimulatedKernel:
         """
         program: KernelProgram = self.prepared.program
         if program.params.profile_dir:
-            check_writable(program.params.profile_dir)
+            try:
+                check_writable(program.params.profile_dir)
+            except CaptureError as error:
+                raise CaptureError(f"{program.source} kernel {program.name}: {error}") from error
         consts, inputs = operands[: program.num_consts], operands[program.num_consts :]
         result = simulate(self.prepared, consts, inputs, next(self.launches))
         if result.capture is not None:

@@ -18,7 +18,13 @@ from jax import lax
 from jax.experimental import pallas as pl
 
 from mgpu.errors import KernelTypeError, ParamsError, Unsupported
-from mgpu.jax_internals import current_source_line, grid_indices, hide_from_source_lines
+from mgpu.jax_internals import (
+    attributed_to,
+    current_source_line,
+    current_traceback,
+    grid_indices,
+    hide_from_source_lines,
+)
 from mgpu.lang.block_spec import BlockSpec, call_index_map
 from mgpu.lang.copies import OOBFillMode
 from mgpu.lang.pipeline import emit_pipeline
@@ -107,6 +113,7 @@ def pallas_call(
             "debug": debug,
             "name": name or getattr(kernel, "__name__", None) or "kernel",
         },
+        traceback=current_traceback(),
     )
 
     @functools.wraps(kernel, updated=())
@@ -118,7 +125,10 @@ def pallas_call(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Call:
-    """What a `pallas_call` was given, checked; `kernels` holds what was made of it for a number of operands."""
+    """What a `pallas_call` was given, checked.
+
+    `traceback` leads to the user's line; `kernels` holds what was made of the call for a number of operands.
+    """
 
     kernel: Callable[..., None]
     grid: tuple[int, ...]
@@ -130,6 +140,7 @@ class _Call:
     params: CompilerParams
     aliases: dict[int, int]
     launch_options: dict[str, Any]
+    traceback: Any
     kernels: dict[int, Any] = dataclasses.field(default_factory=dict)
 
     def run(self, *operands: Any) -> Any:
@@ -163,7 +174,7 @@ class _Call:
 
         def run_grid(*refs: Any, **scratch: Any) -> None:
             def step(indices: Sequence[Any], *blocks: Any) -> None:
-                with grid_indices(self._point(indices), self.grid):
+                with attributed_to(None), grid_indices(self._point(indices), self.grid):
                     result = self.kernel(*blocks, *refs[num_operands:], **scratch)
                 if result is not None:
                     raise KernelTypeError(
@@ -173,13 +184,14 @@ class _Call:
                     )
 
             _copy_signature(step, self.kernel, first="indices")
-            emit_pipeline(
-                step,
-                grid=tuple(self.grid[axis] for axis in self.sequential),
-                in_specs=self._specs("in_specs", self.in_specs, refs[:num_inputs]),
-                out_specs=self._specs("out_specs", self.out_specs, refs[num_inputs:num_operands]),
-                max_concurrent_steps=self.params.max_concurrent_steps,
-            )(*refs[:num_operands])
+            with attributed_to(self.traceback):
+                emit_pipeline(
+                    step,
+                    grid=tuple(self.grid[axis] for axis in self.sequential),
+                    in_specs=self._specs("in_specs", self.in_specs, refs[:num_inputs]),
+                    out_specs=self._specs("out_specs", self.out_specs, refs[num_inputs:num_operands]),
+                    max_concurrent_steps=self.params.max_concurrent_steps,
+                )(*refs[:num_operands])
 
         run_grid.__wrapped__ = self.kernel  # pyright: ignore[reportFunctionMemberAccess]
         _copy_signature(run_grid, self.kernel)

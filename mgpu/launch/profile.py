@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -16,17 +16,17 @@ from jax.extend import core as jex_core
 from mgpu.capture import Capture
 from mgpu.environment import DEFAULT_PROFILE_SPACE
 from mgpu.errors import ParamsError
-from mgpu.frontend.from_pallas import import_program, is_kernel_equation
 from mgpu.frontend.pallas_rules.translator import open_jaxpr
-from mgpu.launch.device_choice import DeviceChoice, current_choice
-from mgpu.launch.gpu_presence import as_if_on_gpu
-from mgpu.launch.operation import SimulatedKernel, launch
-from mgpu.launch.rewriting import Replace, rewrite
+from mgpu.launch.from_pallas import from_pallas
+from mgpu.launch.operation import SimulatedKernel, launch, simulate_p
+from mgpu.launch.rewriting import rewrite
 from mgpu.launch.target_choice import gpu_device, runs_on_gpu
 from mgpu.params import TraceScope
 from mgpu.profile_dir import CAPTURE_FILE, list_launches
-from mgpu.sim.options import InterpretGPUParams
 from mgpu.sim.simulation import PreparedKernel, prepare
+
+if TYPE_CHECKING:
+    from mgpu.gpu.recording import KernelRecorder
 
 
 def profile(
@@ -80,47 +80,57 @@ def profile(
 def _run_on_gpu(
     call: Callable[..., Any], arrays: Sequence[Any], capacity: int, trace_scope: TraceScope
 ) -> tuple[Any, list[Capture]]:
+    run, tree, recorder = recorded_for_gpu(call, arrays, capacity, trace_scope)
+    results = jax.jit(run)(*arrays)
+    jax.block_until_ready(results)
+    jax.effects_barrier()  # the words have arrived
+    return jax.tree.unflatten(tree, results), recorder.captures
+
+
+def recorded_for_gpu(
+    call: Callable[..., Any], arrays: Sequence[Any], capacity: int, trace_scope: TraceScope
+) -> tuple[Callable[..., list[Any]], Any, KernelRecorder]:
+    """Traces a function and puts a recorder into each of its kernels.
+
+    Args:
+      call: takes arrays.
+      arrays: arrays of the types that it is traced for.
+      capacity: events that each track can store.
+      trace_scope: what a track is.
+
+    Returns:
+      A function from arrays to flat results, the tree of the results, and where captures go when it has run on a GPU.
+    """
     # Imported here: it brings JAX's Mosaic GPU module, which the simulator does without.
     from mgpu.gpu.recording import KernelRecorder
 
     recorder = KernelRecorder(gpu_device(), capacity, trace_scope)
     closed, shapes = jax.make_jaxpr(call, return_shape=True)(*arrays)
-    results = jax.jit(_function(rewrite(closed, recorder.replace)))(*arrays)
-    jax.block_until_ready(results)
-    jax.effects_barrier()  # the words have arrived
-    return jax.tree.unflatten(jax.tree.structure(shapes), results), recorder.captures
+    return _function(rewrite(closed, recorder.replace)), jax.tree.structure(shapes), recorder
 
 
 def _run_simulated(
     call: Callable[..., Any], arrays: Sequence[Any], capacity: int, trace_scope: TraceScope
 ) -> tuple[Any, list[Capture]]:
-    choice = current_choice()
-    with as_if_on_gpu(choice):
-        closed, shapes = jax.make_jaxpr(call, return_shape=True)(*arrays)
+    closed, shapes = jax.make_jaxpr(from_pallas(call), return_shape=True)(*arrays)
     with tempfile.TemporaryDirectory() as directory:
         params = {"profile_space": capacity, "profile_dir": directory, "profile_trace_scope": trace_scope}
-        results = _function(rewrite(closed, _simulated_with(choice, params)))(*arrays)
+
+        def replace(equation: Any) -> Callable[..., Sequence[Any]] | None:
+            if equation.primitive is not simulate_p:
+                return None
+            return lambda *operands: _launch(_recording(equation.params["kernel"].prepared, params), operands)
+
+        results = _function(rewrite(closed, replace))(*arrays)
         jax.block_until_ready(results)
         captures = [Capture.load(Path(folder) / CAPTURE_FILE) for folder in list_launches(directory)]
     return jax.tree.unflatten(jax.tree.structure(shapes), results), captures
 
 
-def _simulated_with(choice: DeviceChoice, params: dict[str, Any]) -> Replace:
-    def replace(equation: Any) -> Callable[..., Sequence[Any]] | None:
-        if equation.primitive.name == "mgpu_simulate":
-            return lambda *operands: _launch(_recording(equation.params["kernel"].prepared), operands)
-        if is_kernel_equation(equation):
-            return lambda *operands: _launch(_imported(equation), operands)
-        return None
-
-    def _recording(ours: PreparedKernel) -> PreparedKernel:
-        program = dataclasses.replace(ours.program, params=dataclasses.replace(ours.program.params, **params))
-        return prepare(program, ours.device, ours.num_sms, ours.options)
-
-    def _imported(equation: Any) -> PreparedKernel:
-        return prepare(import_program(equation, params), choice.device, choice.num_sms, InterpretGPUParams())
-
-    return replace
+def _recording(kernel: PreparedKernel, params: Mapping[str, Any]) -> PreparedKernel:
+    """Prepares a kernel again, with these compiler parameters."""
+    program = dataclasses.replace(kernel.program, params=dataclasses.replace(kernel.program.params, **params))
+    return prepare(program, kernel.device, kernel.num_sms, kernel.options)
 
 
 def _launch(prepared: PreparedKernel, operands: Sequence[Any]) -> Sequence[Any]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mgpu.capture import TRACK_DTYPE, Capture, CaptureHeader
+from mgpu.capture import TRACK_DTYPE, Capture, CaptureHeader, tool_version
 from mgpu.params import TraceScope
 from mgpu.sim.activity import Activity
 from mgpu.sim.memory_system import MemoryCounters
@@ -106,7 +105,7 @@ def _header(kernel: PreparedKernel, launch_number: int, ctas_per_sm: int, traffi
         },
         sites=kernel.plan.sites,
         barriers=kernel.plan.barriers,
-        tool=_tool(),
+        tool=tool_version(),
         traffic_bytes={
             "hbm_read": traffic.hbm_read_bytes,
             "hbm_write": traffic.hbm_write_bytes,
@@ -114,10 +113,3 @@ def _header(kernel: PreparedKernel, launch_number: int, ctas_per_sm: int, traffi
             "l2_write": traffic.l2_write_bytes,
         },
     )
-
-
-def _tool() -> str:
-    try:
-        return f"mgpu {metadata.version('mgpu')}"
-    except metadata.PackageNotFoundError:
-        return "mgpu (run from its source tree)"

@@ -22,9 +22,9 @@ from mgpu.passes.checks import check_program
 from mgpu.passes.sites import SitePlan, plan_sites
 from mgpu.sim.activity import Activity
 from mgpu.sim.capture_writer import make_capture
+from mgpu.sim.cluster import Cluster
 from mgpu.sim.compile.compiler import WarpgroupCode, compile_warpgroup
 from mgpu.sim.compile.context import Options
-from mgpu.sim.cluster import Cluster
 from mgpu.sim.compile.storage_choice import find_byte_exact
 from mgpu.sim.compile.warps import has_warp_regions
 from mgpu.sim.cta import CtaState

@@ -60,16 +60,16 @@ def dashboard(
     """Serve the dashboard for a profile directory, or write a launch as one HTML file."""
     try:
         # Not an import statement: the dashboard sits above the profiler, and Dash is optional.
-        dashboard_app: Any = importlib.import_module("dashboard.app")
+        module: Any = importlib.import_module("dashboard.app" if static is None else "dashboard.static")
     except ModuleNotFoundError as error:
         raise ParamsError(
             f"the dashboard needs the Python package {error.name!r}, which is not installed. "
             "Install it with: pip install 'mgpu[dashboard]'"
         ) from error
     if static is not None:
-        typer.echo(f"{dashboard_app.write_static(profile, static, launch)}: open it in a browser")
+        typer.echo(f"{module.write_static(profile, static, launch)}: open it in a browser")
         return
-    dashboard_app.serve(profile, host=host, port=port, token=token, base_path=base_path, perfetto_ui=ui)
+    module.serve(profile, host=host, port=port, token=token, base_path=base_path, perfetto_ui=ui)
 
 
 def devices(

@@ -22,7 +22,8 @@ from support.captures import ring_capture
 stages = int(sys.argv[sys.argv.index("--stages") + 1]) if "--stages" in sys.argv else 2
 numbers = environment.device_numbers()
 space, folder = environment.recording(0, "")
-capture = ring_capture(num_ctas=1, stages=stages, wake_cycles=int(numbers.get("mbarrier_hop_cycles", 4)), capacity=space)
+wake = int(numbers.get("mbarrier_hop_cycles", 4))
+capture = ring_capture(num_ctas=1, stages=stages, wake_cycles=wake, capacity=space)
 save_launch(folder, capture)
 print("ran on", os.environ.get(environment.DEVICE, "default"))
 """

@@ -115,6 +115,9 @@ def _run_state(translator: Translator, equation: Any, operands: list[Any]) -> li
             inside[index] = ImportedRef(ref)
         translator.evaluate(jaxpr, consts, inside)
 
+    if not started:
+        body(())
+        return [as_operand(cell) for cell in inside]
     finals = pl.run_state(body)([mgpu.ACC.init(operands[index]) for index in started])
     results = [as_operand(cell) for cell in inside]
     for index, value in zip(started, finals, strict=True):

@@ -23,7 +23,11 @@ def run(body, *operands, out=None, scratch=(), **options):
 @pytest.mark.parametrize("index", [(), ..., (3,), (pl.ds(8, 16),), (slice(None), pl.ds(16, 8)), (5, pl.ds(0, 32))])
 @pytest.mark.parametrize("through_smem", [False, True])
 def test_load_takes_what_numpy_indexing_takes(index, through_smem):
-    plain = tuple(slice(i.start, i.start + i.size) if isinstance(i, pl.Slice) else i for i in index) if index != ... else ...
+    plain = (
+        tuple(slice(i.start, i.start + i.size) if isinstance(i, pl.Slice) else i for i in index)
+        if index != ...
+        else ...
+    )
     expected = X[plain]
 
     def body(x_ref, out_ref, buffer):
@@ -228,8 +232,15 @@ def test_random_slices_of_random_views(data):
         is_index = step == "index" and expected.ndim > 1
         index = [slice(None)] * expected.ndim
         index[axis] = start if is_index else slice(start, start + size)
-        plan.append(("at", tuple(start if i == axis and is_index else pl.ds(start, size) if i == axis else slice(None)
-                                 for i in range(expected.ndim))))
+        plan.append(
+            (
+                "at",
+                tuple(
+                    start if i == axis and is_index else pl.ds(start, size) if i == axis else slice(None)
+                    for i in range(expected.ndim)
+                ),
+            )
+        )
         expected = expected[tuple(index)]
 
     def body(x_ref, out_ref, buffer):

@@ -76,9 +76,7 @@ def test_a_partitioned_load_gives_each_cta_its_part_and_tells_the_leader():
 def test_a_replicated_load_gives_each_cta_everything():
     def body(x_ref, out_ref, buffer, full, together):
         rank = lax.axis_index("c")
-        mgpu.copy_gmem_to_smem(
-            x_ref, buffer, full, collective_axes="c", leader_tracked=mgpu.CopyPartition.REPLICATED
-        )
+        mgpu.copy_gmem_to_smem(x_ref, buffer, full, collective_axes="c", leader_tracked=mgpu.CopyPartition.REPLICATED)
         pl.when(rank == 0)(lambda: mgpu.barrier_wait(full))
         mgpu.barrier_arrive_and_wait(together)
         out_ref[rank] = buffer[...]

@@ -34,7 +34,9 @@ def whole(ref):
 
 
 def test_a_box_that_leaves_the_array_is_filled_with_zeros():
-    result = copy_through_smem(X, (32, 16), lambda ref: ref.at[pl.ds(jnp.int32(48), 32), pl.ds(jnp.int32(56), 16)], whole)
+    result = copy_through_smem(
+        X, (32, 16), lambda ref: ref.at[pl.ds(jnp.int32(48), 32), pl.ds(jnp.int32(56), 16)], whole
+    )
     expected = np.zeros((32, 16), np.float32)
     expected[:16, :8] = X[48:, 56:]
     np.testing.assert_array_equal(result, expected)
@@ -67,7 +69,11 @@ def test_boxes_anywhere_are_filled_and_clipped_as_numpy_padding_would(row, colum
 
 def test_undefined_fill_shows_in_the_result():
     result = copy_through_smem(
-        X, (8, 16), lambda ref: ref.at[pl.ds(jnp.int32(60), 8), pl.ds(0, 16)], whole, oob_mode=mgpu.OOBFillMode.UNDEFINED
+        X,
+        (8, 16),
+        lambda ref: ref.at[pl.ds(jnp.int32(60), 8), pl.ds(0, 16)],
+        whole,
+        oob_mode=mgpu.OOBFillMode.UNDEFINED,
     )
     np.testing.assert_array_equal(result[:4], X[60:, :16])
     assert np.isnan(result[4:]).all()
@@ -76,7 +82,11 @@ def test_undefined_fill_shows_in_the_result():
 def test_a_broken_promise_to_stay_in_bounds_is_an_error():
     with pytest.raises(mgpu.errors.OutOfBoundsError, match=r"test_copies.py:\d+ .*\[60, 0\].*PROMISE_IN_BOUNDS"):
         copy_through_smem(
-            X, (8, 16), lambda ref: ref.at[pl.ds(jnp.int32(60), 8), pl.ds(0, 16)], whole, oob_mode=mgpu.OOBFillMode.PROMISE_IN_BOUNDS
+            X,
+            (8, 16),
+            lambda ref: ref.at[pl.ds(jnp.int32(60), 8), pl.ds(0, 16)],
+            whole,
+            oob_mode=mgpu.OOBFillMode.PROMISE_IN_BOUNDS,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,7 +14,15 @@ from jax import lax
 from jax.experimental import pallas as pl
 
 import mgpu as plgpu
-from mgpu.errors import BarrierError, DeadlockError, KernelTypeError, OutOfBoundsError, ResourceError
+from mgpu.errors import (
+    BarrierError,
+    CaptureError,
+    DeadlockError,
+    KernelTypeError,
+    OutOfBoundsError,
+    ParamsError,
+    ResourceError,
+)
 from support.kernels import swizzled
 
 HERE = r"test_errors.py:\d+ "
@@ -203,3 +212,32 @@ def test_more_arrivals_than_a_phase_takes() -> None:
 def test_calling_an_operation_outside_a_kernel() -> None:
     with pytest.raises(KernelTypeError, match="commit_smem: called outside a kernel"):
         plgpu.commit_smem()
+
+
+def test_a_profile_directory_that_cannot_be_written(tmp_path: Path) -> None:
+    blocker = tmp_path / "blocker"
+    blocker.write_text("a file, not a directory")
+    params = plgpu.CompilerParams(profile_space=8, profile_dir=str(blocker / "profile"))
+    message = (
+        HERE + r"kernel <lambda>: profile_dir .*blocker/profile' cannot be written.*Give CompilerParams\(profile_dir"
+    )
+    with pytest.raises(CaptureError, match=message):
+        run(lambda x, o: plgpu.commit_smem(), compiler_params=params)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: plgpu.CompilerParams(profile_space=3),
+        lambda: plgpu.Barrier(num_arrivals=0),
+        lambda: plgpu.ACC((3, 3)),
+        lambda: plgpu.SwizzleTransform(7),
+        lambda: plgpu.kernel(lambda x, o: None, out_type=jax.ShapeDtypeStruct((8,), jnp.float32), grid=(2,))(
+            np.ones(8)
+        ),
+        lambda: plgpu.InterpretGPUParams(max_events=0),
+    ],
+)
+def test_every_error_begins_with_the_users_line(make: Callable[[], Any]) -> None:
+    with pytest.raises((KernelTypeError, ParamsError), match="^" + HERE):
+        make()

@@ -47,7 +47,9 @@ def test_reduced_layouts_take_the_shape_that_remains():
     assert rows == ReducedLayout(mgpu.Layout.WGMMA, (1,))
     np.testing.assert_array_equal(apply(cast(rows), X[:, 0]), X[:, 0])
     np.testing.assert_array_equal(apply(cast(columns), X[0]), X[0])
-    with pytest.raises(mgpu.errors.KernelTypeError, match=r"repeats every \[64\] elements, which does not divide \[32\]"):
+    with pytest.raises(
+        mgpu.errors.KernelTypeError, match=r"repeats every \[64\] elements, which does not divide \[32\]"
+    ):
         apply(cast(rows), X[0])
 
 
@@ -95,7 +97,12 @@ def test_print_layout_tells_what_is_known(capsys):
 
 @pytest.mark.parametrize(
     ("tiles", "shape"),
-    [(((8, 64),), (64, 128)), (((64, 8), (16, 8), (8, 8), (2,)), (128, 32)), (((4,),), (3, 16)), (((2, 2), (2, 1)), (8, 8))],
+    [
+        (((8, 64),), (64, 128)),
+        (((64, 8), (16, 8), (8, 8), (2,)), (128, 32)),
+        (((4,),), (3, 16)),
+        (((2, 2), (2, 1)), (8, 8)),
+    ],
 )
 def test_tiling_agrees_with_jax(tiles, shape):
     ours, theirs = Tiling(tiles), plgpu.Tiling(tiles)

@@ -153,7 +153,9 @@ def test_what_needs_a_whole_warpgroup_is_refused():
         pl.run_scoped(scope, mgpu.ACC((64, 64)))
 
     transforms = (mgpu.TilingTransform((8, 64)), mgpu.SwizzleTransform(128))
-    with pytest.raises(mgpu.errors.Unsupported, match=r"test_warps.py:\d+ wgmma in a warp-level region.*whole warpgroup"):
+    with pytest.raises(
+        mgpu.errors.Unsupported, match=r"test_warps.py:\d+ wgmma in a warp-level region.*whole warpgroup"
+    ):
         run(multiply, [mgpu.SMEM((64, 64), jnp.float16, transforms=transforms)], X)
 
     def nested(_x_ref, _out_ref):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from profiler.report import Report, build_report
 from support.captures import TILE_BYTES, ring_capture
 
 
-def report_of(sms: int = 1, smem_bytes: int | None = None, **shape: int) -> Report:
+def report_of(sms: int = 1, smem_bytes: int | None = None, **shape: Any) -> Report:
     """A ring on a device with as many SMs as it uses, so that unused ones are no issue."""
     capture = ring_capture(**{"num_ctas": 1, "iterations": 12, "num_sms": sms, **shape})
     smem = capture.header.smem_bytes if smem_bytes is None else smem_bytes

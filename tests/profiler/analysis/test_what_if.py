@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from profiler.trace import Trace
 from support.captures import ring_capture
 
 
-def ring(**shape: int) -> Trace:
+def ring(**shape: Any) -> Trace:
     """A ring on a device whose peak rates are not known: its loads land closer together than an engine's could."""
     capture = ring_capture(**{"num_ctas": 1, "iterations": 9, **shape})
     return build_trace(dataclasses.replace(capture, header=dataclasses.replace(capture.header, peaks={})))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -15,15 +16,15 @@ from profiler.build import build_trace
 from profiler.importers import import_file, import_iket
 
 
-def place(sm: int = 0, cta: object = 0, warp: int = 0) -> dict[str, object]:
+def place(sm: int = 0, cta: object = 0, warp: int = 0) -> dict[str, Any]:
     return {"smId": sm, "tpcId": 0, "gpcId": 0, "ctaId": cta, "warpId": warp}
 
 
-def range_of(name: str, begin: int, end: int, *places: dict[str, object]) -> dict[str, object]:
+def range_of(name: str, begin: int, end: int, *places: dict[str, object]) -> dict[str, Any]:
     return {"rangeName": name, "startTs": begin, "endTs": end, "warpLocs": list(places) or [place()]}
 
 
-def one_launch(ranges, **more) -> dict[str, object]:
+def one_launch(ranges, **more) -> dict[str, Any]:
     return {"launches": [{"gridId": 1, "kernelName": "gemm", "ranges": ranges, **more}]}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,11 +17,11 @@ from profiler.importers import import_file, import_jax
 CLOCK_HZ = 2e9  # two cycles a ns
 
 
-def event(name: str, edge: str, ts: float, sm: int, tid: int) -> dict[str, object]:
+def event(name: str, edge: str, ts: float, sm: int, tid: int) -> dict[str, Any]:
     return {"name": name, "ph": edge, "ts": ts, "pid": 1 + sm, "tid": 1 + tid}
 
 
-def two_ctas() -> dict[str, object]:
+def two_ctas() -> dict[str, Any]:
     """Two CTAs of two tracks on SMs 0 and 1; the second starts 500 ns = 1000 cycles later, each runs 40 cycles."""
     events = []
     for cta, start_ns in enumerate((10_000, 10_500)):

@@ -1,0 +1,115 @@
+"""Renders saved results as docs/accuracy.md and a plot of predicted against measured values."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import statistics
+from collections.abc import Mapping, Sequence
+
+from benchmarks.accuracy.plot import render_plot
+from benchmarks.accuracy.points import GROUPS, Point
+
+_HEAD = """# How near the simulated times are
+
+Written by `make bench` from `benchmarks/accuracy/results/`; do not edit.
+
+Real kernels, written in the kernel language, run on the simulated H100 and are compared with published measurements.
+**fit** marks a measurement that fixed a parameter; everything else is prediction. All other device numbers come from the
+sources that `mgpu/devices/h100.toml` gives for each.
+
+![Predicted against measured, relative to the largest measurement of each group](accuracy.svg)
+"""
+
+_TAIL = """
+## The clock
+
+Cycles are what the simulator computes; a rate in Tflop/s needs the clock too, and that depends on power. A kernel's clock
+is taken as `clock x (0.5 + utilisation of the tensor cores)` = constant, up to the boost clock. The 0.5 comes from two
+points of one GH200 (which allow 0.27 to 0.74); the constant belongs to a machine and its data, and is fitted for each
+group on one kernel, as its note says.
+
+## What recording costs
+
+An event costs `record_event_cycles` of the warpgroup that records it; `mgpu/devices/h100.toml` gives its source. With
+`InterpretGPUParams(record_cycles=0)` the timeline is the one that the kernel has when nobody records.
+
+## What is not modelled
+
+- Distance: all SMs are equally far from L2 and HBM. Second level effects of DRAM (banks, refresh, read-write turns) are in
+  the achieved bandwidth only.
+- Bank conflicts of SMEM, instruction cache misses, register bank conflicts, instruction scheduling inside a warp. A
+  stretch of tile arithmetic takes as long as its busiest pipe, or its longest dependent chain.
+- Contention of TMA and wgmma for SMEM (measured at 0.25 %, GH200), of wgmma and register stores (10 %).
+- Depth of the queue of issued wgmmas: an issue never blocks.
+- Power: only through the clock rule above.
+
+## Known outliers
+
+- Two stages with wgmma consumers: a slot is given back one tile late, and the measured period is some 230 cycles longer
+  than one load. The source gives no cause.
+- The softmax hides better under the matmuls than on the chip, so attention without overlap is predicted too fast.
+"""
+
+
+def write_page(results: pathlib.Path, docs: pathlib.Path) -> None:
+    """Writes `accuracy.md` and `accuracy.svg` from the results of all groups that have been run.
+
+    Args:
+      results: folder of `<group>.json` files.
+      docs: folder to write to.
+    """
+    points = {
+        name: [Point(**fields) for fields in json.loads((results / f"{name}.json").read_text())]
+        for name in GROUPS
+        if (results / f"{name}.json").exists()
+    }
+    docs.mkdir(exist_ok=True)
+    (docs / "accuracy.svg").write_text(render_plot(points))
+    (docs / "accuracy.md").write_text(_render(points))
+
+
+def _error(point: Point) -> float:
+    return point.predicted / point.measured - 1
+
+
+def _render(points: Mapping[str, Sequence[Point]]) -> str:
+    sections = [_HEAD, _render_summary(points)]
+    sections += [_render_group(name, found) for name, found in points.items()]
+    return "\n".join([*sections, _TAIL])
+
+
+def _render_summary(points: Mapping[str, Sequence[Point]]) -> str:
+    lines = [
+        "| group | predictions | median error | largest error | order of kernels |",
+        "|---|---:|---:|---:|---|",
+    ]
+    for name, found in points.items():
+        errors = [abs(_error(point)) for point in found if not point.is_fit]
+        agreeing, pairs = _agreeing_pairs(found)
+        lines.append(
+            f"| {GROUPS[name].title} | {len(errors)} | {statistics.median(errors):.1%} | {max(errors):.1%} "
+            f"| {agreeing} of {pairs} pairs |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _agreeing_pairs(points: Sequence[Point]) -> tuple[int, int]:
+    """Counts pairs of kernels that differ by more than 3 % when measured, and those predicted in the same order."""
+    pairs = [
+        (slow, fast)
+        for slow in points
+        for fast in points
+        if fast.measured > 1.03 * slow.measured  # closer ones swap from run to run
+    ]
+    return sum(fast.predicted > slow.predicted for slow, fast in pairs), len(pairs)
+
+
+def _render_group(name: str, points: Sequence[Point]) -> str:
+    group = GROUPS[name]
+    lines = [f"## {group.title}", "", f"Source: {group.source}. {group.note}", ""]
+    lines += [f"| kernel | measured ({group.unit}) | predicted | error | |", "|---|---:|---:|---:|---|"]
+    for point in points:
+        mark = "fit" if point.is_fit else ""
+        lines.append(f"| {point.name} | {point.measured:g} | {point.predicted:.4g} | {_error(point):+.1%} | {mark} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,99 @@
+"""`mgpu.profile`: results are unchanged, and every launch has its capture."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.experimental.pallas import mosaic_gpu
+
+import mgpu as plgpu
+from mgpu.errors import ParamsError
+from support.gpu_kernels import KERNELS
+from support.gpu_lowering import kernel_texts, lower_for_gpu
+
+
+@pytest.fixture(autouse=True)
+def _simulated(monkeypatch):
+    monkeypatch.setenv("MGPU_TARGET", "sim")
+
+
+def foreign_copy():
+    def body(x_gmem, out_gmem, smem, full):
+        mosaic_gpu.copy_gmem_to_smem(x_gmem, smem, full)
+        mosaic_gpu.barrier_wait(full)
+        mosaic_gpu.copy_smem_to_gmem(smem, out_gmem)
+        mosaic_gpu.wait_smem_to_gmem(0)
+
+    return mosaic_gpu.kernel(
+        body,
+        out_type=jax.ShapeDtypeStruct((64, 64), jnp.float32),
+        scratch_types=[mosaic_gpu.SMEM((64, 64), jnp.float32), mosaic_gpu.Barrier()],
+    )
+
+
+def test_own_kernel_that_does_not_ask_for_it():
+    kernel, operands, expected = KERNELS["ring_copy"](None)
+    out, captures = plgpu.profile(kernel)(*operands)
+    np.testing.assert_array_equal(np.asarray(out), expected)
+    (capture,) = captures
+    assert capture.header.capacity == 1024
+    assert capture.header.provenance == "simulated"
+    assert capture.tracks["count"].min() > 0
+
+
+def test_kernel_of_jax_in_a_jitted_loop_beside_other_operations():
+    copy = foreign_copy()
+
+    @jax.jit
+    def function(x):
+        return {"sum": lax.scan(lambda carry, _: (copy(carry) + 1, None), x, None, length=2)[0] * 2}
+
+    x = np.arange(64 * 64, dtype=np.float32).reshape(64, 64)
+    out, captures = plgpu.profile(function, profile_space=16, trace_scope=plgpu.TraceScope.WARP)(x)
+    np.testing.assert_array_equal(np.asarray(out["sum"]), (x + 2) * 2)
+    assert len(captures) == 2
+    for capture in captures:
+        assert capture.header.capacity == 16
+        assert capture.tracks["warp"].tolist() == [0, 1, 2, 3]
+        # load, wait, store, wait for the store: a begin and an end each.
+        assert capture.tracks["count"].tolist() == [8, 8, 8, 8]
+
+
+def test_static_arguments_pass_through():
+    copy = foreign_copy()
+    x = np.ones((64, 64), np.float32)
+    out, captures = plgpu.profile(lambda x, *, scale: copy(x) * len(scale))(x, scale="abc")
+    np.testing.assert_array_equal(np.asarray(out), 3 * x)
+    assert len(captures) == 1
+
+
+def test_no_kernel_no_capture():
+    out, captures = plgpu.profile(jnp.sum)(np.ones(3, np.float32))
+    assert (float(out), captures) == (3.0, [])
+
+
+@pytest.mark.parametrize("space", [0, -1, True, 1.5])
+def test_space_must_be_positive(space):
+    with pytest.raises(ParamsError, match="profile_space must be a positive number of events"):
+        plgpu.profile(jnp.sum, profile_space=space)
+
+
+def test_on_the_gpu_each_kernel_is_instrumented(monkeypatch):
+    """Without a GPU only the module can be looked at: what `profile` would compile."""
+    from mgpu.launch.profile import recorded_for_gpu
+
+    monkeypatch.setenv("MGPU_TARGET", "gpu")
+    kernel, operands, _ = KERNELS["ring_copy"](None)
+    copy = foreign_copy()
+
+    def function(x, y):
+        return kernel(x), copy(y)
+
+    y = np.ones((64, 64), np.float32)
+    run, _, recorder = recorded_for_gpu(function, [*operands, y], 32, plgpu.TraceScope.WARPGROUP)
+    texts = kernel_texts(lower_for_gpu(run, *operands, y))
+    assert [text.count("mov.u32 sm, %smid;") for text in texts] == [1, 1]
+    assert recorder.captures == []
