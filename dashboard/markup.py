@@ -11,14 +11,14 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from dash import html
+from dash import dcc, html
 from dash.development.base_component import Component
 
 _NAMESPACE = "dash_html_components"
 Part = Component | str | float
 _VOID = {"br", "hr", "img", "input"}
 _RENAMED = {"className": "class", "tabIndex": "tabindex", "colSpan": "colspan"}
-_SKIPPED = {"children", "key", "n_clicks"}
+_SKIPPED = {"children", "key", "n_clicks", "debounce"}
 
 
 def lighten(component: Component) -> Component:
@@ -39,7 +39,9 @@ def extra(attributes: Mapping[str, Any]) -> Any:
 
 
 def is_plain(component: Component) -> bool:
-    """Returns True if a component and all below it are HTML elements without an id of Dash's own kind."""
+    """Returns True if a component and all below it are HTML elements or text fields, without an id of Dash's own kind."""
+    if isinstance(component, dcc.Input):
+        return True
     if component._namespace != _NAMESPACE or isinstance(getattr(component, "id", None), dict):  # pyright: ignore[reportAttributeAccessIssue]
         return False
     return all(is_plain(child) for child in _children(component) if isinstance(child, Component))

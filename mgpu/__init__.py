@@ -85,6 +85,8 @@ if TYPE_CHECKING:
     from mgpu.lang.warps import warp_map as warp_map
     from mgpu.launch.device_choice import device as device
     from mgpu.launch.device_choice import set_device as set_device
+    from mgpu.launch.race_log import get_races as get_races
+    from mgpu.launch.race_log import reset as reset
     from mgpu.launch.from_pallas import from_pallas as from_pallas
     from mgpu.launch.kernel import kernel as kernel
     from mgpu.launch.pallas_call import pallas_call as pallas_call
@@ -107,6 +109,8 @@ _HOME = {
     "Device": "devices",
     "device": "launch.device_choice",
     "set_device": "launch.device_choice",
+    "get_races": "launch.race_log",
+    "reset": "launch.race_log",
     # memory
     "MemorySpace": "lang.memory",
     "GMEM": "lang.memory",

@@ -95,3 +95,7 @@ class DeviceError(MgpuError, ValueError):
 
 class CaptureError(MgpuError, OSError):
     """A capture file or a profile directory cannot be read or written. Earlier captures are left as they are."""
+
+
+class RaceWarning(UserWarning):
+    """A simulated kernel accesses shared memory in an order that nothing guarantees; this run's values may be lucky."""

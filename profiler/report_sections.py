@@ -96,7 +96,7 @@ def _bubbles(report: Report) -> Section | None:
     if not largest:
         return None
     share = report.bubbles.bubble_share
-    title = f"Largest tensor-core bubbles ({share:.1%} of the kernel in all; between first and last MMA of each SM)"
+    title = f"Largest tensor-core bubbles ({share:.1%} of the kernel between first and last MMA of its SM)"
     columns = ("#", "cause", "barrier", "source", "*count", "*cycles", "*kernel", "*p50", "*p95", "*gain <=")
     rows = [(str(number), *_bubble_cells(row)) for number, (row, _) in enumerate(largest, 1)]
     note = "gain <=: cycles by which the kernel could get faster at most if these bubbles were gone"

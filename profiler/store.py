@@ -186,4 +186,4 @@ def read_tables(folder: str | Path) -> Trace:
 
 def _header_fields() -> list[str]:
     """Names of the Trace's fields that are plain numbers."""
-    return [field.name for field in dataclasses.fields(Trace) if field.name not in {"header", *SCHEMAS}]
+    return [field.name for field in dataclasses.fields(Trace) if field.init and field.name not in {"header", *SCHEMAS}]

@@ -8,7 +8,8 @@ Ids are unique within a table and its row number; -1 means "none". Rows are sort
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -149,6 +150,9 @@ SCHEMAS: Mapping[str, Mapping[str, pl.DataType]] = {
 }
 
 
+_Derived = TypeVar("_Derived")
+
+
 @dataclasses.dataclass(frozen=True)
 class Trace:
     """The timeline of one launch.
@@ -174,6 +178,7 @@ class Trace:
     ctas: pl.DataFrame
     defects: pl.DataFrame
     alignment_residual_cycles: int = 0
+    _derived: dict[str, Any] = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def end(self) -> int:
@@ -194,6 +199,13 @@ class Trace:
     def to_ns(self, cycles: float) -> float:
         """Converts a duration in cycles to ns at the launch's clock."""
         return cycles_to_ns(cycles, self.header.clock_hz)
+
+    def derive(self, make: Callable[[Trace], _Derived]) -> _Derived:
+        """Returns `make(self)`, computed once in the life of this Trace: several analyses share what is costly."""
+        key = f"{make.__module__}.{make.__qualname__}"
+        if key not in self._derived:
+            self._derived[key] = make(self)
+        return self._derived[key]
 
     def table(self, name: str) -> pl.DataFrame:
         """Returns a table by its name in `SCHEMAS`."""

@@ -61,7 +61,7 @@ _R13 = {
 def _pipelines(device: Device) -> Iterator[Point]:
     for (tile_n, stages), measured in _R13.items():
         for consumer, value in zip(("direct", "ffma", "wgmma"), measured, strict=True):
-            shapes = [((NUM_TILES * TILE_M, TILE_K), F16), ((NUM_TILES * TILE_K, tile_n), F16)]
+            shapes = [((NUM_TILES * TILE_M, TILE_K), BF16), ((NUM_TILES * TILE_K, tile_n), BF16)]
             timing = time_kernel(make_pipeline(tile_n, stages, consumer), shapes, device)
             stage_bytes = 2 * TILE_K * (TILE_M + tile_n)
             # The queueing share of L2 was fitted on the consumers that release at once.

@@ -1,7 +1,7 @@
 /* Builds the plain parts of a page from the trees that dashboard/markup.py sends. Text stays text, never markup. */
 "use strict";
 (function () {
-  const TAGS = new Set(("a aside b button canvas code dd div dl dt em h1 h2 h3 header i iframe kbd label li main nav option p pre " +
+  const TAGS = new Set(("a aside b button canvas code dd div dl dt em h1 h2 h3 header i iframe input kbd label li main nav option p pre " +
     "section select small span table tbody td th thead tr ul").split(" "));
 
   function isAllowed(name, value) {

@@ -101,10 +101,7 @@ def _wait(
     facts = [
         ("blocked", units.both(wait["blocked_cycles"])),
         ("of it bare", f"{units.text(wait['uncovered_cycles'])} (tensor core had nothing in flight)"),
-        (
-            "released by",
-            f"{_unit(wait['released_by'])} ({_unit(wait['releaser'])})" if wait["released_by"] else "unknown",
-        ),
+        ("released by", _releaser(wait)),
         ("which had been", f"{wait['had_been']} {wait['had_been_source']}".rstrip()),
     ]
     if wait["load_issued"] >= 0:
@@ -115,6 +112,11 @@ def _wait(
     source_row, related = _arrival_source(report, arrival)
     arrows = [Arrow(source_row, arrival["time"], row, wait["begin"] + wait["dur"], "arrival that released it")]
     return facts, arrows, related
+
+
+def _releaser(wait: dict[str, Any]) -> str:
+    names = [_unit(wait["released_by"]), _unit(wait["releaser"])] if wait["released_by"] else ["unknown"]
+    return names[0] if names[0] == names[-1] else f"{names[0]} ({names[-1]})"
 
 
 def _arrival_source(report: Report, arrival: dict[str, Any]) -> tuple[str, list[tuple[str, str]]]:

@@ -52,8 +52,8 @@ def encode_window(index: TimelineIndex, rows: Sequence[int], t0: float, t1: floa
     """Packs a window for the browser, little endian.
 
     Header: "MGT1", number of boxes n (u32), boxes that they stand for (u64), t0 and t1 (f64). Then columns of n:
-    begin - t0 (f32), length (f32), id (u32), count (u32), row (u16), style (u16), phase (i16, at most 32767), slot (i8),
-    depth (u8). 26 bytes a box; a float32 is exact for windows of up to 2**24 cycles.
+    begin - t0 (f32), length (f32), id (u32), count (u32), row (u16), style (u16), phase (i16, at most 32767), slot
+    (i8), depth (u8). 24 bytes a box; a float32 is exact for windows of up to 2**24 cycles.
     """
     boxes, row, depth, stands_for = visible_boxes(index, rows, t0, t1, width)
     columns = (

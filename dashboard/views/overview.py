@@ -41,12 +41,6 @@ def build(context: PageContext) -> Component:
             ),
             *_advice(context),
             card(
-                "Tensor-core bubbles and losses",
-                tables.bubbles(context, limit=8),
-                note="longest first; gain ≤ says how much faster the kernel could get at most",
-                actions=[download("CSV", csv(name, "bubbles.csv")), link("All", context.links.page("bubbles"))],
-            ),
-            card(
                 "Barrier waits",
                 tables.barrier_waits(context),
                 note="summed over all warpgroups; bare: while the SM's tensor core had nothing in flight",
@@ -54,6 +48,12 @@ def build(context: PageContext) -> Component:
                     download("CSV", csv(name, "barrier_waits.csv")),
                     link("Who waits for whom", context.links.page("barriers")),
                 ],
+            ),
+            card(
+                "Tensor-core bubbles and losses",
+                tables.bubbles(context, limit=8),
+                note="longest first; gain ≤ says how much faster the kernel could get at most",
+                actions=[download("CSV", csv(name, "bubbles.csv")), link("All", context.links.page("bubbles"))],
             ),
         ],
         className="page",

@@ -1,4 +1,4 @@
-"""How an imported kernel is launched: its axes, its name and its compiler parameters, from JAX's mesh and parameters."""
+"""How an imported kernel is launched: axes, name and compiler parameters, from JAX's mesh and parameters."""
 
 from __future__ import annotations
 

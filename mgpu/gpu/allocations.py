@@ -78,6 +78,6 @@ _MAKE: Mapping[type, Callable[[Any], Any]] = {
     MemorySpace: _memory,
     TiledSpace: _tiled_memory,
     BarrierSpace: _barrier,
-    AccumulatorSpace: lambda aval: mosaic_gpu.ACC(tuple(aval.shape), aval.dtype),
+    AccumulatorSpace: lambda aval: mosaic_gpu.WGMMAAccumulatorRef(tuple(aval.shape), aval.dtype),
     SemaphoreSpace: lambda aval: mosaic_gpu.SemaphoreType.REGULAR(tuple(aval.shape)),
 }

@@ -1,7 +1,7 @@
 """From the words that a launch returned to its Capture.
 
-A CTA's words hold its tracks one after another: warpgroup by warpgroup, warp by warp. A track (`track_words`) is a count,
-the SM, the two anchors, then `capacity` events of two words, then one spill place whose contents mean nothing.
+A CTA's words hold its tracks one after another: warpgroup by warpgroup, warp by warp. A track (`track_words`) is a
+count, the SM, the two anchors, then `capacity` events of two words, then one spill place whose contents mean nothing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def track_words(capacity: int) -> np.dtype:
             ("spill", "<u4", (EVENT_BYTES // 4,)),
         ]
     )
-    assert layout.fields is not None and layout.fields["events"][1] == HEADER_BYTES
+    fields = layout.fields or {}
+    assert fields["events"][1] == HEADER_BYTES
     return layout
 
 

@@ -33,7 +33,7 @@ def is_barrier(aval: Any) -> bool:
 def operand_views(equation: Any) -> list[tuple[Any, tuple[Any, ...]]]:
     """Returns the ref operands of one of JAX's equations, each with its transforms over the equation's atoms.
 
-    An equation has its operands first, then the flat transforms of each; parameters hold their trees, in the same order.
+    An equation has its operands first, then the flat transforms of each; parameters hold their trees, in that order.
     """
     # A tree is None for an operand without transforms, or that is an array; then it takes no part of the flat ones.
     trees = [equation.params[name] for name in _TREES if name in equation.params]

@@ -2,7 +2,7 @@
 
 A recorder equation takes no operand but a barrier's slot, and gives no result: nothing in the kernel has to be threaded
 through loops and branches. The kernel gets one more output, the words, of which its first and last equation know.
-Instrument outermost: `jax.vmap` of an instrumented kernel would trace the kernel's Python body again, without a recorder.
+Instrument outermost: `jax.vmap` of an instrumented kernel would trace its Python body again, without a recorder.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import jax.numpy as jnp
 from jax.core import ShapedArray
 from jax.extend import core as jex_core
 
-from mgpu.params import CompilerParams, TraceScope
 from mgpu.frontend.pallas_rules.control import argument_names
 from mgpu.frontend.pallas_rules.translator import is_jaxpr, open_jaxpr
 from mgpu.frontend.program import KernelProgram, Launch
@@ -26,6 +25,7 @@ from mgpu.gpu.recorder import Recorder, RecordFormat
 from mgpu.gpu.references import slot_number, slot_terms
 from mgpu.gpu.target import cta_number
 from mgpu.jax_internals import AbstractRef, source_line
+from mgpu.params import CompilerParams, TraceScope
 from mgpu.passes.sites import SitePlan, plan_sites
 from mgpu.sites import Edge
 
@@ -45,6 +45,13 @@ class InstrumentedKernel:
     plan: SitePlan
     record_format: RecordFormat
     bind: Callable[..., tuple[list[jax.Array], jax.Array]]
+
+
+def is_recorded(equation: Any) -> bool:
+    """True for a kernel equation that has a recorder already: of a kernel with a `profile_space` of its own."""
+    jaxpr, _ = open_jaxpr(equation.params["jaxprs"][0])
+    functions = (inner.params.get("mgpu_fn") for inner in _all_equations(jaxpr))
+    return any(getattr(function, "__module__", None) == Recorder.__module__ for function in functions)
 
 
 def instrument(equation: Any, capacity: int, trace_scope: TraceScope) -> InstrumentedKernel:
@@ -231,7 +238,9 @@ def _with_jaxprs(equation: Any, jaxprs: Sequence[Any]) -> dict[str, Any]:
         names = [name for name, value in sorted(params.items()) if _holds_jaxpr(value)][:1]
     for name in names:
         old = params[name]
-        params[name] = tuple(_like(each, rest.pop(0)) for each in old) if isinstance(old, tuple) else _like(old, rest.pop(0))
+        params[name] = (
+            tuple(_like(each, rest.pop(0)) for each in old) if isinstance(old, tuple) else _like(old, rest.pop(0))
+        )
     return params
 
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 from jax.extend import backend
 
 from mgpu.devices import Device, load_device
-from mgpu.errors import DeviceError
+from mgpu.errors import DeviceError, Unsupported
 from mgpu.gpu.capture_reader import read_capture
 from mgpu.gpu.target import GpuKernel
 from mgpu.profile_dir import check_writable, save_launch
@@ -33,8 +34,14 @@ def device_table(device_kind: str) -> Device:
             return load_device(name)
     known = ", ".join(part for part, _ in _DEVICE_TABLES)
     raise DeviceError(
-        f"the GPU {device_kind!r} has no device table; known are {known}. Set MGPU_TARGET=sim to simulate the kernel instead."
+        f"the GPU {device_kind!r} has no device table; known are {known}. "
+        "Set MGPU_TARGET=sim to simulate the kernel instead."
     )
+
+
+def on_gpu() -> bool:
+    """True if JAX's default device is a GPU."""
+    return backend.get_default_device().platform in ("gpu", "cuda")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -56,15 +63,34 @@ class GpuLauncher:
         waits for that.
 
         Raises:
+          DeviceError: there is no GPU.
           CaptureError: the profile directory cannot be written; found before the launch where possible.
+          Unsupported: JAX's module does not have something. (Inside a trace, what only its compiler finds is raised by
+            JAX itself, when it compiles.)
         """
-        if self.kernel.record_format is None:
-            return self._compiled(*operands)[0]
-        check_writable(self.kernel.program.params.profile_dir)
-        outputs, words = self._compiled(*operands)
-        if not isinstance(words, jax.core.Tracer):
+        if not on_gpu() and not any(isinstance(operand, Tracer) for operand in operands):
+            raise DeviceError(
+                f"kernel {self.kernel.program.name}: MGPU_TARGET=gpu, but JAX's default device is "
+                f"{backend.get_default_device()}. Without a GPU kernels can be lowered, "
+                'jax.jit(f).trace(...).lower(lowering_platforms=("cuda",)), or simulated: unset MGPU_TARGET.'
+            )
+        if self.kernel.record_format is not None:
+            check_writable(self.kernel.program.params.profile_dir)
+        try:
+            outputs, words = self._compiled(*operands)
+        except Unsupported:
+            raise
+        except NotImplementedError as error:
+            program = self.kernel.program
+            raise Unsupported(
+                f"{program.source} kernel {program.name}: JAX's Mosaic GPU compiler refuses it: "
+                f"{str(error).splitlines()[0]} Set MGPU_TARGET=sim to simulate the kernel."
+            ) from error
+        if words is None:
+            return outputs
+        if not isinstance(words, Tracer):
             self._save(words)
-        elif backend.get_default_device().platform in ("gpu", "cuda"):
+        elif on_gpu():
             jax.debug.callback(self._save, words)
         # Else a machine without a GPU lowers the kernel for one: JAX has no callback there, and nothing will run.
         return outputs

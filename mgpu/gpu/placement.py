@@ -20,7 +20,9 @@ def smem_bytes(program: KernelProgram) -> int:
     scopes = scoped_allocations(program)
     own = {path: sum(map(_smem_bytes, found)) for path, found in scopes.items()}
     alive = [sum(size for other, size in own.items() if path[: len(other)] == other) for path in own]
-    barriers = sum(math.prod(a.aval.shape) * BARRIER_BYTES for found in scopes.values() for a in found if _is_barrier(a))
+    barriers = sum(
+        math.prod(a.aval.shape) * BARRIER_BYTES for found in scopes.values() for a in found if _is_barrier(a)
+    )
     return max(alive, default=0) + _align(barriers) + _align(program.params.reduction_scratch_bytes)
 
 

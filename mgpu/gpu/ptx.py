@@ -1,15 +1,16 @@
 """The recorder's PTX: what each of its four pieces says, as text for inline assembly.
 
-State lives in PTX registers declared once at kernel scope, so nothing is threaded through the kernel's loops and branches,
-and later pieces may name it: `ptxas` reads one function body, in which inline assembly stands verbatim.
+State lives in PTX registers declared once at kernel scope, so nothing is threaded through the kernel's loops and
+branches, and later pieces may name it: `ptxas` reads one function body, in which inline assembly stands verbatim.
 
     mgpu_on     predicate: this lane writes its track's events
     mgpu_next   where the next event goes (SMEM: a 32-bit address; GMEM: an offset in bytes from mgpu_base)
     mgpu_spill  the place behind the last event: what does not fit goes there, again and again
     mgpu_count  events so far
 
-An event is one predicated 8-byte store, one bump that the spill place clamps, and one count. Nothing outside the track's
-own words is ever written, whatever the count. Registers, predicates and special registers: PTX ISA 8.7, sections 4, 5, 10.
+An event is one predicated 8-byte store, one bump that the spill place clamps, and one count. Nothing outside the
+track's own words is ever written, whatever the count. Registers, predicates and special registers: PTX ISA 8.7,
+sections 4, 5 and 10.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def gmem_track_bytes(capacity: int) -> int:
 def declare(capacity: int, *, per_warp: bool, in_smem: bool) -> str:
     """Returns the first piece: declares the registers, finds the track, writes its first anchor.
 
-    Operands: $0 the SMEM buffer's address (32 bit; only if `in_smem`), then the address of this CTA's words in GMEM (64 bit).
+    Operands: the SMEM buffer's address (32 bit) if `in_smem`, then the address of this CTA's words in GMEM (64 bit).
     """
     gmem = "$1" if in_smem else "$0"
     place = (

@@ -1,7 +1,7 @@
 """The recorder on the device: emits the PTX of `mgpu.gpu.ptx` through JAX's public `inline_mgpu`.
 
-`begin` once at the top of the kernel, `event` anywhere, `end` once at its bottom. The words leave as an ordinary output of
-the kernel, so every launch returns its own. Under `TraceScope.WARPGROUP` the first warp of each warpgroup writes the
+`begin` once at the top of the kernel, `event` anywhere, `end` once at its bottom. The words leave as an ordinary output
+of the kernel, so every launch returns its own. Under `TraceScope.WARPGROUP` the first warp of each warpgroup writes the
 track; what another warp does alone, in a warp-level region, is seen under `TraceScope.WARP` only.
 """
 
@@ -99,7 +99,7 @@ class Recorder:
         def record(_context: Any, value: Any) -> None:
             _emit(text, [_scalar(value)], "r")
 
-        record(jnp.asarray(payload, jnp.int32))
+        _call(record, jnp.asarray(payload, jnp.int32))
 
     def end(self) -> None:
         """Writes counts and last anchors, and moves the events to GMEM. Comes after everything else."""
@@ -118,7 +118,12 @@ class Recorder:
             ]
             _emit(text, values, ",".join("r" if width == 32 else "l" for width in widths))
 
-        emit(*self._refs)
+        _call(emit, *self._refs)
+
+
+def _call(inlined: Any, *operands: Any) -> None:
+    """Calls a function that `inline_mgpu` has wrapped: it takes the operands only, though the decorator hides that."""
+    inlined(*operands)
 
 
 def _assembly(text: str) -> None:
@@ -128,7 +133,7 @@ def _assembly(text: str) -> None:
     def emit(_context: Any) -> None:
         _emit(text, [], "")
 
-    emit()
+    _call(emit)
 
 
 def _emit(text: str, values: list[Any], constraints: str) -> None:

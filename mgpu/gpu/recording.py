@@ -8,13 +8,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend import backend
 
 from mgpu.capture import Capture
 from mgpu.devices import Device
 from mgpu.frontend.from_pallas import is_kernel_equation
 from mgpu.gpu.capture_reader import read_capture
-from mgpu.gpu.instrument import InstrumentedKernel, instrument
+from mgpu.gpu.instrument import InstrumentedKernel, instrument, is_recorded
+from mgpu.gpu.launch import on_gpu
 from mgpu.params import TraceScope
 
 
@@ -36,15 +36,15 @@ class KernelRecorder:
         """One for each launch, in the order in which the words arrived."""
 
     def replace(self, equation: Any) -> Callable[..., Sequence[Any]] | None:
-        """Returns what launches a kernel equation with recording; None for any other equation."""
-        if not is_kernel_equation(equation):
+        """Returns what launches a kernel equation with recording; None for one that records itself, or is no kernel."""
+        if not is_kernel_equation(equation) or is_recorded(equation):
             return None
 
         def launch(*operands: Any) -> Sequence[Any]:
             kernel = instrument(equation, self._capacity, self._trace_scope)
             results, words = kernel.bind(*operands)
             # A machine without a GPU only lowers kernels: JAX has no callback there, and nothing will run.
-            if backend.get_default_device().platform in ("gpu", "cuda"):
+            if on_gpu():
                 jax.debug.callback(lambda received: self._receive(kernel, received), words)
             return results
 

@@ -1,7 +1,7 @@
 """Replays a program inside a kernel of JAX's Mosaic GPU module: the same jaxpr, with that module's refs and operations.
 
-Plain JAX equations are bound again as they are; loops and branches are traced anew with refs as closures; the language's
-operations go through `mgpu.gpu.rules`. Recording is added around an equation, so that no rule knows of it.
+Plain JAX equations are bound again as they are; loops and branches are traced anew with refs as closures; the
+language's operations go through `mgpu.gpu.rules`. Recording is added around an equation, so that no rule knows of it.
 """
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ class Replay:
 
     def _read(self, atom: Any) -> Any:
         if isinstance(atom, jex_core.Literal):
-            return np.asarray(atom.val, atom.aval.dtype)
+            aval: Any = atom.aval
+            return np.asarray(atom.val, aval.dtype)
         return self._values[atom]
 
     def _plain(self, equation: Any) -> Sequence[Any]:
@@ -129,7 +130,9 @@ class Replay:
         name = equation.primitive.name
         rule = RULES.get(name)
         if rule is None:
-            instead = WITHOUT_COUNTERPART.get(name, "JAX has no such operation. Set MGPU_TARGET=sim to simulate the kernel.")
+            instead = WITHOUT_COUNTERPART.get(
+                name, "JAX has no such operation. Set MGPU_TARGET=sim to simulate the kernel."
+            )
             raise self._unsupported(name, instead)
         params = {key: value for key, value in equation.params.items() if key != "tree"}
         views = unflatten_operands(equation.params["tree"], equation.invars)
@@ -236,7 +239,8 @@ class Replay:
         consts, carry, xs = scan_split(equation.params, equation.invars)
         if xs or len(equation.outvars) != len(carry):
             raise self._unsupported(
-                "scan over arrays", "Registers cannot be indexed by a loop counter: loop with fori_loop and index a ref."
+                "scan over arrays",
+                "Registers cannot be indexed by a loop counter: loop with fori_loop and index a ref.",
             )
         inner = region.jaxpr.invars
         for var, atom in zip(inner[: len(consts)], consts, strict=True):
@@ -249,7 +253,9 @@ class Replay:
 
         start = self._typed(list(map(self._read, carry)), carried)
         params = equation.params
-        end, _ = lax.scan(body, start, None, length=params["length"], reverse=params["reverse"], unroll=params["unroll"])
+        end, _ = lax.scan(
+            body, start, None, length=params["length"], reverse=params["reverse"], unroll=params["unroll"]
+        )
         return end
 
     def _while(self, equation: Any, path: Path) -> Sequence[Any]:
@@ -257,13 +263,18 @@ class Replay:
         num_carry = len(equation.outvars)
 
         def replay(region: Region, number: int, values: Sequence[Any]) -> list[Any]:
-            inputs, carried = region.inputs[: len(region.inputs) - num_carry], region.inputs[len(region.inputs) - num_carry :]
+            inputs, carried = (
+                region.inputs[: len(region.inputs) - num_carry],
+                region.inputs[len(region.inputs) - num_carry :],
+            )
             for inner, outer in inputs:
                 self._values[inner] = self._read(outer)
             self._values.update(zip([inner for inner, _ in carried], values, strict=True))
             return self._region(region.jaxpr, (*path, number))
 
-        start = self._typed([self._read(atom) for atom in equation.invars[len(equation.invars) - num_carry :]], equation.outvars)
+        start = self._typed(
+            [self._read(atom) for atom in equation.invars[len(equation.invars) - num_carry :]], equation.outvars
+        )
         return lax.while_loop(
             lambda values: replay(condition, 0, values)[0],
             lambda values: self._typed(replay(body, 1, values), equation.outvars),
@@ -330,7 +341,7 @@ class Replay:
 
 
 def _initial_state(aval: Any, value: Any) -> Any:
-    return mosaic_gpu.ACC.init(value) if isinstance(aval.memory_space, AccumulatorSpace) else value
+    return mosaic_gpu.WGMMAAccumulatorRef.init(value) if isinstance(aval.memory_space, AccumulatorSpace) else value
 
 
 def _is_atom(value: Any) -> bool:

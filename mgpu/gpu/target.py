@@ -20,6 +20,7 @@ from jax.experimental.pallas import mosaic_gpu
 from mgpu.devices import Device
 from mgpu.errors import Unsupported
 from mgpu.frontend.program import KernelProgram, Launch
+from mgpu.gpu.aliases import call_with_aliases
 from mgpu.gpu.placement import fits_in_smem
 from mgpu.gpu.recorder import Recorder, RecordFormat
 from mgpu.gpu.replay import Replay
@@ -69,34 +70,40 @@ class GpuKernel:
         )
         # A scalar cannot be a GMEM operand of a kernel; closed-over arrays may well be scalars.
         shaped = [jnp.reshape(x, (1,)) if not jnp.shape(x) else x for x in operands[: program.num_consts]]
-        results = list(function(*shaped, *operands[program.num_consts :]))
+        values = [*shaped, *operands[program.num_consts :]]
+        if program.input_output_aliases:
+            aliases = [(program.num_consts + number, output) for number, output in program.input_output_aliases]
+            results = list(call_with_aliases(function, values, aliases))
+        else:
+            results = list(function(*values))
         words = results.pop() if layout is not None else None
         return results, words
 
     def _body(self, *refs: Any) -> None:
-        if self.record_format is None:
+        layout = self.record_format
+        if layout is None:
             self._replay(refs, None)
             return
         *refs_of_program, words = refs
         mine = words.at[cta_number(self.program.launch)]
 
         def recorded(*buffer: Any) -> None:
-            recorder = Recorder(self.record_format, mine, *buffer)
+            recorder = Recorder(layout, mine, *buffer)
             recorder.begin()
             self._replay(refs_of_program, recorder)
             recorder.end()
 
-        if self.record_format.in_smem:
-            buffer = mosaic_gpu.SMEM((self.record_format.smem_words,), jnp.uint32)
+        if layout.in_smem:
+            buffer = mosaic_gpu.SMEM((layout.smem_words,), jnp.uint32)
             pl.run_scoped(recorded, buffer, collective_axes=self.program.launch.thread_name or ())
         else:
             recorded()
 
     def _replay(self, refs: Sequence[Any], recorder: Recorder | None) -> None:
         program = self.program
+        avals: list[Any] = [var.aval for var in program.jaxpr.constvars]
         consts = [
-            ref[...] if var.aval.shape else ref[0]
-            for ref, var in zip(refs[: program.num_consts], program.jaxpr.constvars, strict=True)
+            ref[...] if aval.shape else ref[0] for ref, aval in zip(refs[: program.num_consts], avals, strict=True)
         ]
         Replay(program, self.plan, recorder).run(consts, refs[program.num_consts :])
 
@@ -115,7 +122,9 @@ def prepare(program: KernelProgram, device: Device) -> GpuKernel:
     plan = plan_sites(program)
     params, layout = program.params, None
     if params.profile_space:
-        layout = RecordFormat(params.profile_space, program.launch.num_threads, params.profile_trace_scope, in_smem=True)
+        layout = RecordFormat(
+            params.profile_space, program.launch.num_threads, params.profile_trace_scope, in_smem=True
+        )
         if not fits_in_smem(program, layout, device.smem_per_cta_bytes):
             layout = dataclasses.replace(layout, in_smem=False)
     return GpuKernel(program, device, plan, layout)
@@ -129,7 +138,7 @@ def compiler_params(params: CompilerParams) -> Any:
     """
     if params.delay_release:
         raise Unsupported(
-            f"CompilerParams: delay_release={params.delay_release} is not available on the GPU as a compiler parameter. "
+            f"CompilerParams: delay_release={params.delay_release} is not available on the GPU for a whole kernel. "
             "Give it to the BlockSpec of the operand."
         )
     return mosaic_gpu.CompilerParams(

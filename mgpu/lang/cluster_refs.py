@@ -23,6 +23,10 @@ class _SameType(Transform):
         """Returns the type of the transformed ref: the same."""
         return x
 
+    def undo(self, x: Any) -> Transform:
+        """Refuses: where a ref pointed before cannot be told from its type."""
+        raise NotImplementedError(f"{type(self).__name__} cannot be undone")
+
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)

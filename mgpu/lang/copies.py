@@ -181,7 +181,7 @@ def copy_gmem_to_smem(
       collective_axes: cluster axes; all CTAs along them issue the copy with the same `src`, each fetches a part of it,
         and all receive all of it, each on its own barrier.
       leader_tracked: `CopyPartition.PARTITIONED(axis)` gives each CTA only its own part of `src` along `axis`,
-        `CopyPartition.REPLICATED` lets each load all of it; only the barrier of the first CTA tells when all has landed.
+        `CopyPartition.REPLICATED` lets each load all of it; only the first CTA's barrier tells when all has landed.
       oob_mode: what lands where the box leaves the array.
       predicate: scalar boolean; False skips the copy, its arrival included.
 

@@ -51,7 +51,7 @@ class MemorySpace(enum.Enum):
         for name, value in (("packed", packed), ("collective", collective), ("layout", layout)):
             if value is not None:
                 raise KernelTypeError(
-                    f"{self.name}: {name}={value!r} describes tensor memory (TMEM), and this is {self.name}. Leave it out."
+                    f"{self.name}: {name}={value!r} describes tensor memory (TMEM); this is {self.name}. Leave it out."
                 )
         return MemoryRef(tuple(int(size) for size in shape), jnp.dtype(dtype), self, tuple(transforms))
 

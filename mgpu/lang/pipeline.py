@@ -16,7 +16,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 
 from mgpu.errors import Unsupported
-from mgpu.jax_internals import current_source_line, hide_from_source_lines
+from mgpu.jax_internals import attributed_to, current_source_line, current_traceback, hide_from_source_lines
 from mgpu.lang.barriers import Barrier, barrier_wait
 from mgpu.lang.pipeline_buffers import InputBuffer, Outputs, check_delays, clip_slots, output_slots, slots_type
 from mgpu.lang.pipeline_grid import Indices, Scalar, advance, check_grid, count_steps, first_indices, loop, next_indices
@@ -91,7 +91,8 @@ class Pipeline:
         run = self._prepare(gmem_refs)
         if isinstance(run.steps, int) and run.steps == 0:
             return self.init_carry
-        return run.allocate_and_run() if allocations is None else run.run_with(allocations)
+        with attributed_to(current_traceback()):
+            return run.allocate_and_run() if allocations is None else run.run_with(allocations)
 
     def get_allocations(self, *gmem_refs: Any) -> dict[str, Any]:
         """Returns the types of the slots and barriers, for `pl.run_scoped`.
@@ -222,7 +223,8 @@ class _Run:
         arguments = self._inputs.arguments([buffer.at(slot, indices) for buffer in in_buffers])
         pairs = zip(outputs.buffers, out_slots, strict=True)
         arguments += self._outputs.arguments([buffer.at(out_slot, indices) for buffer, out_slot in pairs])
-        if self._init_carry is None:
-            self._body(indices, *arguments)
-            return None
-        return self._body(indices, *arguments, carry)
+        with attributed_to(None):
+            if self._init_carry is None:
+                self._body(indices, *arguments)
+                return None
+            return self._body(indices, *arguments, carry)

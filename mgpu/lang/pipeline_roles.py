@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 
-from mgpu.jax_internals import hide_from_source_lines
+from mgpu.jax_internals import attributed_to, current_traceback, hide_from_source_lines
 from mgpu.lang.barriers import barrier_arrive, barrier_wait, set_max_registers
 from mgpu.lang.pipeline_buffers import InputBuffer, OutputBuffer, Outputs
 from mgpu.lang.pipeline_grid import Indices, Scalar, first_indices, loop, next_indices
@@ -153,8 +153,15 @@ class ComputeRole:
         set_max_registers(self.registers, action="increase")
         if self.context is None:
             self._steps(None)
-        else:
-            self.context(self._steps)
+            return
+        traceback = current_traceback()
+
+        def run_steps(init_carry: Any) -> Any:
+            with attributed_to(traceback):
+                return self._steps(init_carry)
+
+        with attributed_to(None):
+            self.context(run_steps)
 
     def _steps(self, init_carry: Any) -> Any:
         protocol = self.protocol
@@ -203,7 +210,8 @@ class ComputeRole:
         arguments += self.outputs.arguments([buffer.at(out_slot, indices) for buffer, out_slot in pairs])
         if self.protocol.manual:
             arguments += tuple(consumed.at[slot] for consumed in self.protocol.consumed)
-        if self.context is None:
-            self.body(indices, *arguments)
-            return None
-        return self.body(indices, *arguments, carry)
+        with attributed_to(None):
+            if self.context is None:
+                self.body(indices, *arguments)
+                return None
+            return self.body(indices, *arguments, carry)

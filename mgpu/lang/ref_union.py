@@ -43,6 +43,10 @@ class UnionMemberTransform(Transform):
         inner = ShapedArray(self.shape, self.dtype)
         return AbstractRef(inner, memory_space=self.memory_space) if isinstance(x, AbstractRef) else inner
 
+    def undo(self, x: Any) -> Transform:
+        """Refuses: a member does not know the other ones."""
+        raise NotImplementedError("a member of a union cannot be turned back into the union")
+
     def __str__(self) -> str:
         return f"member@{self.offset_bytes}"
 
@@ -65,7 +69,7 @@ class RefUnionRef(AbstractRef):
     def _iter(self, tracer: Any) -> Iterator[Any]:
         return iter([_members(tracer, group) for group in self.groups])
 
-    def _len(self, _tracer: Any) -> int:
+    def _len(self, ignored_tracer: Any) -> int:
         return len(self.groups)
 
     def _getitem(self, tracer: Any, idx: Any) -> Any:

@@ -197,6 +197,6 @@ def semaphore_signal_multicast(semaphore: Any, value: int | jax.Array = 1, *, co
     """
     del semaphore, value
     raise Unsupported(
-        f"{current_source_line()} semaphore_signal_multicast: collective_axes={collective_axes!r} names devices, and one "
-        "GPU is simulated. Use semaphore_signal."
+        f"{current_source_line()} semaphore_signal_multicast: collective_axes={collective_axes!r} names devices, and "
+        "one GPU is simulated. Use semaphore_signal."
     )

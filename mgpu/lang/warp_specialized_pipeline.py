@@ -16,7 +16,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 
 from mgpu.errors import KernelTypeError
-from mgpu.jax_internals import current_source_line, hide_from_source_lines
+from mgpu.jax_internals import attributed_to, current_source_line, current_traceback, hide_from_source_lines
 from mgpu.lang.barriers import Barrier, ClusterBarrier
 from mgpu.lang.pipeline_buffers import check_delays, clip_slots, output_slots, slots_type
 from mgpu.lang.pipeline_grid import Scalar, check_grid, count_steps
@@ -137,6 +137,10 @@ class WarpSpecializedPipeline:
           *gmem_refs: inputs, then outputs.
           allocations: refs for what `get_allocations` returns; allocated here if not given.
         """
+        with attributed_to(current_traceback()):
+            self._run(gmem_refs, allocations)
+
+    def _run(self, gmem_refs: Sequence[Any], allocations: Any) -> None:
         settings = self._settings
         inputs, outputs = _operands(settings, gmem_refs)
         names, types = _allocation_types(settings, inputs, outputs)

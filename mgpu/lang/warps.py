@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import jax
@@ -48,9 +48,14 @@ class WarpMesh(Mesh):
         return "mosaic_gpu"
 
     @property
-    def shape(self) -> Mapping[Any, int]:
+    def shape(self) -> collections.OrderedDict[object, int]:
         """Size of the only axis."""
         return collections.OrderedDict([(self.axis_name, WARPS_PER_WARPGROUP)])
+
+    @property
+    def default_memory_space(self) -> MemorySpace:
+        """Where arrays of the region live unless they say otherwise."""
+        return REGS
 
     @property
     def kernel_type(self) -> str:
@@ -68,7 +73,7 @@ class WarpMesh(Mesh):
         with extra_axis(self.axis_name, WARPS_PER_WARPGROUP):
             yield
 
-    def check_is_compatible_with(self, other_mesh: Any) -> None:
+    def check_is_compatible_with(self, other_mesh: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Accepts only itself.
 
         Raises:

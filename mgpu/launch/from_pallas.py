@@ -17,6 +17,7 @@ from mgpu.frontend.pallas_rules.translator import is_jaxpr, open_jaxpr
 from mgpu.jax_internals import at_equation, hide_from_source_lines
 from mgpu.launch.device_choice import DeviceChoice, current_choice
 from mgpu.launch.gpu_presence import as_if_on_gpu
+from mgpu.launch.imported_pallas_call import is_pallas_call, run_pallas_call
 from mgpu.launch.operation import SimulatedKernel, launch
 from mgpu.launch.transformable import make_transformable
 from mgpu.sim.options import InterpretGPUParams
@@ -125,6 +126,10 @@ def _evaluate(closed: Any, tree: Any, operands: Sequence[Any]) -> Any:
     return jax.tree.unflatten(tree, results)
 
 
+def _is_kernel(equation: Any) -> bool:
+    return is_kernel_equation(equation) or is_pallas_call(equation)
+
+
 class _Importer:
     """Rewrites the jaxpr of a JAX function so that its kernels run here."""
 
@@ -155,8 +160,10 @@ class _Importer:
     def _perform(self, equation: Any, operands: list[Any]) -> Sequence[Any]:
         if is_kernel_equation(equation):
             return self._launch(equation, operands)
+        if is_pallas_call(equation):
+            return run_pallas_call(equation, operands, self._options, self._params)
         params = dict(equation.params)
-        if holds_kernel(equation, is_kernel_equation):
+        if holds_kernel(equation, _is_kernel):
             if "in_tree" in params and "out_tree" in params:  # JAX's wrapper around each kernel
                 self._trees = params["in_tree"], params["out_tree"]
             if equation.primitive.name not in _REBOUND:

@@ -19,6 +19,7 @@ from jax.interpreters import mlir
 
 from mgpu.errors import CaptureError
 from mgpu.frontend.program import KernelProgram
+from mgpu.launch.race_log import note_races
 from mgpu.profile_dir import check_writable, save_launch
 from mgpu.sim.simulation import PreparedKernel, simulate
 
@@ -45,6 +46,7 @@ class SimulatedKernel:
                 raise CaptureError(f"{program.source} kernel {program.name}: {error}") from error
         consts, inputs = operands[: program.num_consts], operands[program.num_consts :]
         result = simulate(self.prepared, consts, inputs, next(self.launches))
+        note_races(result.races)
         if result.capture is not None:
             save_launch(program.params.profile_dir, result.capture)
         return result.outputs

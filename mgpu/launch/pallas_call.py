@@ -19,6 +19,7 @@ from jax.experimental import pallas as pl
 
 from mgpu.errors import KernelTypeError, ParamsError, Unsupported
 from mgpu.jax_internals import (
+    SourceLine,
     attributed_to,
     current_source_line,
     current_traceback,
@@ -114,6 +115,7 @@ def pallas_call(
             "name": name or getattr(kernel, "__name__", None) or "kernel",
         },
         traceback=current_traceback(),
+        source=current_source_line(),
     )
 
     @functools.wraps(kernel, updated=())
@@ -127,7 +129,8 @@ def pallas_call(
 class _Call:
     """What a `pallas_call` was given, checked.
 
-    `traceback` leads to the user's line; `kernels` holds what was made of the call for a number of operands.
+    `source` is the user's line and `traceback` leads to it; `kernels` holds what was made of the call for a number of
+    operands.
     """
 
     kernel: Callable[..., None]
@@ -141,6 +144,7 @@ class _Call:
     aliases: dict[int, int]
     launch_options: dict[str, Any]
     traceback: Any
+    source: SourceLine
     kernels: dict[int, Any] = dataclasses.field(default_factory=dict)
 
     def run(self, *operands: Any) -> Any:
@@ -174,13 +178,12 @@ class _Call:
 
         def run_grid(*refs: Any, **scratch: Any) -> None:
             def step(indices: Sequence[Any], *blocks: Any) -> None:
-                with attributed_to(None), grid_indices(self._point(indices), self.grid):
+                with grid_indices(self._point(indices), self.grid):
                     result = self.kernel(*blocks, *refs[num_operands:], **scratch)
                 if result is not None:
                     raise KernelTypeError(
-                        f"{current_source_line()} {OPERATION}: the kernel must return None, got "
-                        f"{type(result).__name__}. "
-                        "Write to the output refs."
+                        f"{self.source} {OPERATION}: the kernel must return None, got "
+                        f"{type(result).__name__}. Write to the output refs."
                     )
 
             _copy_signature(step, self.kernel, first="indices")

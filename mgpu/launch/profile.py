@@ -1,4 +1,4 @@
-"""`mgpu.profile`: runs a JAX function once and returns, beside its result, a Capture of every kernel that it launched."""
+"""`mgpu.profile`: runs a JAX function and returns, beside its result, a Capture of every kernel that it launched."""
 
 from __future__ import annotations
 

@@ -46,8 +46,8 @@ def _check_contiguous_k(step: Step, a: Any, b: View) -> None:
         if is_wrong:
             order = "as it is" if letter == "a" else "transposed, as in transpose_ref(b, (1, 0))"
             raise KernelTypeError(
-                f"{step.source} wgmma: operand {letter} ({step.refs[operand.ref].name}) is {operand.dtype.name}, whose k "
-                f"must be the contiguous dimension. Store it as {wanted} and pass it {order}."
+                f"{step.source} wgmma: operand {letter} ({step.refs[operand.ref].name}) is {operand.dtype.name}, whose "
+                f"k must be the contiguous dimension. Store it as {wanted} and pass it {order}."
             )
 
 

@@ -22,6 +22,7 @@ from mgpu.sim.machine import Sm
 from mgpu.sim.matmul import MmaQueue
 from mgpu.sim.mbarrier import ArrivalLog, CtaBarrier, Mbarrier
 from mgpu.sim.memory_system import MemorySystem
+from mgpu.sim.races import CtaRaces
 from mgpu.sim.registers import RegisterPool
 from mgpu.sim.semaphore import Semaphore
 from mgpu.sim.values import uninitialised
@@ -49,6 +50,7 @@ class CtaState:
       gmem, consts: arrays of the GMEM operands and of closed-over constants, in their carriers.
       memory: L2 and HBM.
       activity: log of asynchronous units and arrivals, or None.
+      races: what watches the CTA's SMEM for races, or None.
       registers: register pool.
       cluster: all CTAs of the cluster, by rank.
       rank: position in the cluster.
@@ -82,6 +84,7 @@ class CtaState:
         self.consts = consts
         self.memory = memory
         self.activity = activity
+        self.races: CtaRaces | None = None
         self.registers = RegisterPool(engine, device.setmaxnreg_cycles)
         self.sync = CtaBarrier(engine, device, num_warpgroups, f"warpgroups of CTA {index}")
         self.mma_queues: list[MmaQueue] = []
@@ -168,8 +171,15 @@ class CtaState:
         if self.activity is not None:
             number = self._barrier_ids[allocation.number]
             log = functools.partial(_log_arrival, self.activity, self.engine, number, slot, self.index, self.sm.index)
+        if self.races is not None:
+            log = self.races.arrived if log is None else functools.partial(_log_both, log, self.races.arrived)
         arrivals = arrivals_per_phase(allocation.aval.memory_space, self._cluster.sizes)
         return Mbarrier(self.engine, self.device, arrivals, f"{allocation.name}[{slot}]", log)
+
+
+def _log_both(first: ArrivalLog, second: ArrivalLog, *arrival: Any) -> None:
+    first(*arrival)
+    second(*arrival)
 
 
 def _log_arrival(

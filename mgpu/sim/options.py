@@ -19,6 +19,8 @@ class InterpretGPUParams:
       record_cycles: cycles that recording an event costs the warpgroup; None takes the device's number, 0 gives the
         timeline that the kernel has when nobody records.
       max_events: stop with an error after so many simulation events: a loop that never ends.
+      detect_races: look for accesses to shared memory that nothing orders, and for stores that need a `commit_smem`;
+        `mgpu.get_races()` returns them. Needs `numerics`; clusters, warp-level code and semaphores are not followed.
       warm_l2: start with the operands in L2 as far as it holds them, the last ones first to stay, as after an earlier
         launch; by default L2 starts empty.
 
@@ -31,6 +33,7 @@ class InterpretGPUParams:
     record_cycles: int | None = None
     max_events: int = DEFAULT_MAX_EVENTS
     warm_l2: bool = False
+    detect_races: bool = True
 
     def __post_init__(self) -> None:
         if self.record_cycles is not None and self.record_cycles < 0:

@@ -25,6 +25,7 @@ from mgpu.sim.capture_writer import make_capture
 from mgpu.sim.cluster import Cluster
 from mgpu.sim.compile.compiler import WarpgroupCode, compile_warpgroup
 from mgpu.sim.compile.context import Options
+from mgpu.sim.compile.race_hooks import can_detect_races
 from mgpu.sim.compile.storage_choice import find_byte_exact
 from mgpu.sim.compile.warps import has_warp_regions
 from mgpu.sim.cta import CtaState
@@ -32,6 +33,7 @@ from mgpu.sim.engine import Engine
 from mgpu.sim.failures import deadlock, explain
 from mgpu.sim.machine import Cta, CtaResources, Machine
 from mgpu.sim.options import InterpretGPUParams
+from mgpu.sim.races import CtaRaces, Race, RaceLog
 from mgpu.sim.recorder import Recorder
 from mgpu.sim.semaphore import Semaphore
 from mgpu.sim.values import carrier_dtype, from_carrier, to_carrier, uninitialised
@@ -51,6 +53,7 @@ class PreparedKernel:
     record_cycles: int | None
     codes: tuple[WarpgroupCode, ...]
     byte_exact: frozenset[int] = frozenset()
+    detect_races: bool = False
 
     @property
     def resources(self) -> CtaResources:
@@ -73,13 +76,14 @@ def prepare(program: KernelProgram, device: Device, num_sms: int, options: Inter
     record_cycles = None
     if program.params.profile_space:
         record_cycles = device.record_event_cycles if options.record_cycles is None else options.record_cycles
-    compile_options = Options(record_cycles, options.numerics)
+    detect_races = options.detect_races and options.numerics and can_detect_races(program)
+    compile_options = Options(record_cycles, options.numerics, detect_races)
     codes = tuple(
         compile_warpgroup(program, plan, device, compile_options, warpgroup)
         for warpgroup in range(program.launch.num_threads)
     )
     return PreparedKernel(
-        program, device, num_sms, options, plan, budget, record_cycles, codes, find_byte_exact(program)
+        program, device, num_sms, options, plan, budget, record_cycles, codes, find_byte_exact(program), detect_races
     )
 
 
@@ -92,6 +96,7 @@ class RunResult:
       cycles: from the first CTA's start to the last one's end.
       events: simulation events that it took.
       capture: recorded events and activity; None if nothing was recorded.
+      races: accesses to shared memory that nothing orders, in the order in which they were found.
       ctas: when and where each CTA ran, an array of `mgpu.capture.CTA_DTYPE`; cycles count from the launch.
     """
 
@@ -100,6 +105,7 @@ class RunResult:
     events: int
     capture: Capture | None
     ctas: np.ndarray
+    races: tuple[Race, ...] = ()
 
 
 def simulate(kernel: PreparedKernel, consts: Sequence[Any], inputs: Sequence[Any], launch_number: int = 1) -> RunResult:
@@ -167,6 +173,7 @@ class _Run:
         # Warps that never leave their warpgroup write what it does: one recorder serves all four tracks.
         scope = program.params.profile_trace_scope
         self._has_warp_tracks = scope is TraceScope.WARP and has_warp_regions(program)
+        self._race_log = RaceLog(program.name)
         self._clusters: dict[int, Cluster] = {}
         self._waiting_ctas: dict[int, list[tuple[Cta, CtaState]]] = {}
         self._semaphores: dict[int, list[Semaphore]] = {}
@@ -191,7 +198,7 @@ class _Run:
             traffic = self.machine.memory.counters
             capture = make_capture(kernel, launch_number, per_sm, ctas, self.warpgroups, self.activity, traffic)
         cycles = int(ctas["end"].max() - ctas["begin"].min())
-        return RunResult(outputs, cycles, self.engine.events, capture, ctas)
+        return RunResult(outputs, cycles, self.engine.events, capture, ctas, self._race_log.races())
 
     def _start_cta(self, cta: Cta) -> None:
         """Sets up a CTA. The warpgroups of a cluster start when all its CTAs are there, as after a cluster barrier."""
@@ -214,6 +221,8 @@ class _Run:
             cta.rank,
             self._semaphores,
         )
+        if kernel.detect_races:
+            state.races = CtaRaces(self._race_log, cta.index, budget.num_warpgroups, self.engine)
         self._waiting_ctas.setdefault(cta.cluster, []).append((cta, state))
         if len(cluster.ctas) == program.launch.cluster_size:
             del self._clusters[cta.cluster]
@@ -221,8 +230,7 @@ class _Run:
                 self._start_warpgroups(waiting, its_state)
 
     def _start_warpgroups(self, cta: Cta, state: CtaState) -> None:
-        kernel = self.kernel
-        program, budget = kernel.program, kernel.budget
+        kernel, budget = self.kernel, self.kernel.budget
         running = [budget.num_warpgroups]
         for index, code in enumerate(kernel.codes):
             recorder = self._recorder()

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import polars as pl
 
 from mgpu.devices import list_devices, load_device
-from mgpu.sites import Category
 from mgpu.units import format_bytes
 from profiler.analysis.balance import BalanceReport
 from profiler.analysis.barrier_waits import BarrierWaitReport
@@ -134,16 +133,10 @@ def _smem_note(trace: Trace, ring: Ring) -> str:
 
 def _wait_share(findings: Findings, barrier: str) -> str:
     """Says what part of its waiters' time a barrier takes."""
-    parts = findings.categories.parts.filter(
-        (pl.col("barrier") == barrier) & (pl.col("category") == str(Category.WAIT))
+    role, share = findings.categories.waiting_share(barrier)
+    return (
+        f"waits on {barrier} are {share:.0%} of the {role} warpgroups' time" if role else f"nobody waits on {barrier}"
     )
-    if parts.is_empty():
-        return f"nobody waits on {barrier}"
-    top = parts.group_by("role").agg(pl.col("cycles").sum()).sort("cycles", "role", descending=[True, False])
-    role, cycles = top.row(0)
-    tracks = findings.trace.tracks.filter(pl.col("role") == role).height
-    share = cycles / max(findings.categories.window.end * tracks, 1)
-    return f"waits on {barrier} are {share:.0%} of the {role} warpgroups' time"
 
 
 def _spread(findings: Findings) -> Iterator[Advice]:
@@ -178,14 +171,17 @@ def _latency(findings: Findings) -> Iterator[Advice]:
 def _own_work(findings: Findings) -> Iterator[Advice]:
     path = findings.critical_path
     for role in findings.trace.tracks["role"].unique(maintain_order=True).to_list():
-        own = path.parts.filter((pl.col("role") == role) & ~pl.col("kind").is_in([*map(str, Step), RECORDING]))
+        own = path.parts.filter(
+            (pl.col("role") == role) & ~pl.col("kind").is_in([*map(str, Step), RECORDING, QUEUEING])
+        )
         if own.is_empty():
             continue
         lines = ", ".join(
             f"{name} {cycles:,} cycles" for name, cycles in _by_line(own).head(3).select("line", "cycles").iter_rows()
         )
         evidence = f"{own['share'].sum():.0%} of the critical path is code of the {role} warpgroups: {lines}"
-        remedy = f"take work off the {role} warpgroups, or run it under another warpgroup's MMAs"
+        where = " between their loads" if role == "memory" else ", or run it under another warpgroup's MMAs"
+        remedy = f"take work off the {role} warpgroups{where}"
         yield from _replayed(findings, f"{role} warpgroups work twice as fast", remedy, evidence)
 
 

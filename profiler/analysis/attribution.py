@@ -68,7 +68,7 @@ class Attribution:
     def of(cls, trace: Trace) -> Attribution:
         """Prepares the look-ups for a trace."""
         leaves = cut_into_leaves(trace)
-        waits = find_wait_causes(trace, leaves)
+        waits = find_wait_causes(trace)
         codes, hides = _span_codes(trace)
         wait_of_span = np.concatenate([wait_row_of_span(trace), np.full(3, NONE)])
         unblocked = np.isin(wait_of_span, np.flatnonzero(~trace.waits["blocked"].to_numpy()))

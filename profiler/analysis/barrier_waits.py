@@ -66,7 +66,7 @@ def find_barrier_waits(trace: Trace) -> BarrierWaitReport:
 
 def _with_blame(trace: Trace, window: Window) -> pl.DataFrame:
     leaves = cut_into_leaves(trace)
-    causes = find_wait_causes(trace, leaves)
+    causes = find_wait_causes(trace)
     waits = trace.waits
     begin = waits["begin"].to_numpy().astype(np.int64)
     dur = waits["dur"].to_numpy().astype(np.int64)

@@ -32,7 +32,7 @@ class BlameFinder:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self._leaves: Leaves = cut_into_leaves(trace)
-        self._causes: WaitCauses = find_wait_causes(trace, self._leaves)
+        self._causes: WaitCauses = find_wait_causes(trace)
         self._wait_of_span = wait_row_of_span(trace)
         self._source = {site.id: site.location for site in trace.header.sites}
 

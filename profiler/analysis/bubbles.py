@@ -57,8 +57,10 @@ class BubbleReport:
         assert wrong.is_empty(), f"bubbles and busy time do not sum to the span of use on SMs {wrong['sm'].to_list()}"
 
     def largest(self, count: int = 5) -> pl.DataFrame:
-        """Returns the groups of bubbles that cost most, largest first."""
-        return self.groups.head(count)
+        """Returns the groups that cost most, largest first; fill, drain and tail of the SMs compete with the rest."""
+        every = pl.concat([self.groups, self.edge_groups])
+        order = ["total_cycles", "cause", "detail", "barrier", "root_barrier", "source"]
+        return every.sort(order, descending=[True, *[False] * (len(order) - 1)]).head(count)
 
     @property
     def bubble_share(self) -> float:

@@ -46,6 +46,15 @@ class CategoryReport:
         grouped = waiting.group_by("role", "kind", "barrier").agg(pl.col("cycles").sum())
         return grouped.sort("cycles", "role", "kind", "barrier", descending=[True, False, False, False])
 
+    def waiting_share(self, barrier: str) -> tuple[str, float]:
+        """Returns who waits on a barrier most, and what part of that role's lifetime; ("", 0.0) if nobody waits."""
+        rows = self.waits.filter(pl.col("barrier") == barrier).group_by("role").agg(pl.col("cycles").sum())
+        if rows.is_empty():
+            return "", 0.0
+        role, cycles = rows.sort("cycles", "role", descending=[True, False]).row(0)
+        alive = self.parts.filter((pl.col("role") == role) & (pl.col("category") != str(Category.IDLE)))["cycles"].sum()
+        return role, cycles / max(int(alive), 1)
+
 
 def time_by_category(trace: Trace) -> CategoryReport:
     """Splits every track's share of the launch into busy, wait, overhead and idle cycles.

@@ -12,10 +12,7 @@ import dataclasses
 import operator
 import re
 
-import polars as pl
-
 from mgpu.errors import ParamsError
-from mgpu.sites import Category
 from profiler.report import Report
 
 _FORM = re.compile(
@@ -29,7 +26,7 @@ METRICS = {
     "peak": "part of the device's peak rate",
     "bubbles": "tensor-core bubbles, as a part of the launch",
     "dropped": "events that did not fit the buffer",
-    "wait:BARRIER": "part of its waiters' time that goes into waiting on a barrier",
+    "wait:BARRIER": "part of the lifetime of the role that waits there most",
 }
 
 
@@ -112,12 +109,9 @@ def measure(report: Report, metric: str) -> float:
 
 
 def _wait_share(report: Report, barrier: str) -> float:
-    waits = report.categories.parts.filter(pl.col("category") == str(Category.WAIT))
-    own = waits.filter(pl.col("barrier") == barrier)
-    if own.is_empty():
-        names = sorted(set(waits["barrier"].to_list()) - {""})
-        raise ParamsError(
-            f"wait:{barrier}: nobody waits on a barrier of that name, only on {', '.join(names) or 'none'}."
-        )
-    tracks = report.trace.tracks.filter(pl.col("role").is_in(own["role"].unique().implode())).height
-    return int(own["cycles"].sum()) / max(report.window.end * tracks, 1)
+    role, share = report.categories.waiting_share(barrier)
+    if not role:
+        names = sorted({*report.categories.waits["barrier"].to_list()} - {""})
+        known = ", ".join(names) or "none"
+        raise ParamsError(f"wait:{barrier}: nobody waits on a barrier of that name, only on {known}.")
+    return share

@@ -45,10 +45,14 @@ class Leaves:
 
 
 def cut_into_leaves(trace: Trace) -> Leaves:
-    """Cuts every track's timeline at its events.
+    """Cuts every track's timeline at its events; the same trace is cut once.
 
     An event's cost is charged to the cycles after its time stamp, since the clock is read before the event is stored.
     """
+    return trace.derive(_cut)
+
+
+def _cut(trace: Trace) -> Leaves:
     async_end = (trace.async_spans["begin"] + trace.async_spans["dur"]).max()
     horizon = max(trace.end, async_end if isinstance(async_end, int) else 0) + 1
     track, time, state, is_event = _boundaries(trace)

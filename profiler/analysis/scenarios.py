@@ -90,7 +90,7 @@ def find_rings(launch: LaunchGraph) -> list[Ring]:
     trace = launch.trace
     loads = [site for site in trace.header.sites if site.kind is SiteKind.TMA_LOAD]
     issuers = trace.spans.filter(pl.col("kind") == str(SiteKind.TMA_LOAD))["track"].unique()
-    for_data = find_wait_causes(trace, launch.leaves).waits_for_data
+    for_data = find_wait_causes(trace).waits_for_data
     waits = trace.waits.filter(pl.Series(~for_data, dtype=pl.Boolean) & pl.col("track").is_in(issuers.implode()))
     waits = waits.filter(pl.col("role").str.contains("memory"))
     slots = {barrier.name: barrier.num_slots for barrier in trace.header.barriers}

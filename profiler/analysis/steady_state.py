@@ -9,12 +9,16 @@ import polars as pl
 
 from mgpu.sites import SiteKind
 from profiler.analysis.leaves import Leaves, cut_into_leaves
+from profiler.analysis.mma_activity import find_mma_activity
 from profiler.analysis.wait_causes import find_wait_causes
 from profiler.analysis.window import Window, known_window
 from profiler.trace import Trace
 
 # An iteration that takes longer than this many times the median is an outlier.
 OUTLIER_RATIO = 1.5
+# A loop that keeps its SM's tensor core in use for this share of its time is bound by it, however long its waits are:
+# warpgroups that take turns at the tensor core wait for each other's turn.
+TENSOR_BOUND_SHARE = 0.9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +31,8 @@ class SteadyStateReport:
         iterations), `iterations`, `interval_cycles` (initiation interval: median), `p95_interval_cycles`,
         `prologue_cycles` (start to first iteration), `loop_cycles`, `epilogue_cycles` (last MMA to exit; null if the
         track outlives the window; the three sum to the lifetime), per iteration on average `data_wait_cycles`,
-        `mma_wait_cycles`, `other_cycles`, and `bound_by`, the largest of these; `outliers`.
+        `mma_wait_cycles`, `other_cycles`; `tensor_share`, the part of the loop in which the SM's tensor core is in use;
+        `bound_by`: the tensor core if that is nearly all, else the largest of the three; `outliers`.
       iterations: a row per iteration but each track's last: `track, iteration, begin, dur, is_outlier`.
     """
 
@@ -55,6 +60,7 @@ class SteadyStateReport:
                 pl.len().cast(pl.Int64).alias("tracks"),
                 *(pl.col(name).median() for name in [*medians, "prologue_cycles", "epilogue_cycles"]),
                 pl.col("p95_interval_cycles").max(),
+                pl.col("tensor_share").median(),
                 pl.col("outliers").sum(),
                 pl.col("bound_by").mode().sort().first(),
             )
@@ -66,7 +72,7 @@ def steady_state(trace: Trace) -> SteadyStateReport:
     """Finds the iterations of every compute track from its waits for data, and their initiation interval."""
     window = known_window(trace)
     leaves = cut_into_leaves(trace)
-    marks = _iteration_marks(trace, leaves, window)
+    marks = _iteration_marks(trace, window)
     iterations = _iterations(marks)
     per_track = iterations.group_by("track", "barrier").agg(
         iterations=pl.len().cast(pl.Int64) + 1,
@@ -78,15 +84,14 @@ def steady_state(trace: Trace) -> SteadyStateReport:
     )
     tracks = _with_parts(trace, window, per_track.sort("track"))
     shares = _time_per_iteration(trace, leaves, tracks)
-    tracks = tracks.join(shares, on="track", how="left", maintain_order="left").drop(
-        "loop_begin", "loop_end", "last_begin"
-    )
+    tracks = tracks.join(shares, on="track", how="left", maintain_order="left")
+    tracks = _with_tensor_share(trace, window, tracks).drop("loop_begin", "loop_end", "last_begin")
     return SteadyStateReport(window, tracks, iterations.drop("barrier"))
 
 
-def _iteration_marks(trace: Trace, leaves: Leaves, window: Window) -> pl.DataFrame:
+def _iteration_marks(trace: Trace, window: Window) -> pl.DataFrame:
     """Returns `track, barrier, begin` of the waits for data, for the barrier that each compute track waits for most."""
-    for_data = find_wait_causes(trace, leaves).waits_for_data
+    for_data = find_wait_causes(trace).waits_for_data
     waits = trace.waits.filter(pl.Series(for_data, dtype=pl.Boolean))
     waits = waits.filter(pl.col("role").str.contains("compute") & (pl.col("begin") < window.end))
     counts = waits.group_by("track", "barrier").len().sort("track", "len", "barrier", descending=[False, True, False])
@@ -145,6 +150,17 @@ def _time_per_iteration(trace: Trace, leaves: Leaves, tracks: pl.DataFrame) -> p
     bound_by = names[means.argmax(axis=0)] if len(numbers) else []
     columns = dict(zip(sums, means, strict=True))
     return pl.DataFrame({"track": tracks["track"], **columns, "bound_by": pl.Series(bound_by, dtype=pl.String)})
+
+
+def _with_tensor_share(trace: Trace, window: Window, tracks: pl.DataFrame) -> pl.DataFrame:
+    """Adds how much of its loop a track's SM had an MMA in flight, and lets that decide what the loop is bound by."""
+    in_flight = find_mma_activity(trace, window).in_flight()
+    sm, begin, end = (tracks[name].to_numpy().astype(np.int64) for name in ("sm", "loop_begin", "last_begin"))
+    share = pl.Series(in_flight.covered(sm, begin, end) / np.maximum(end - begin, 1), dtype=pl.Float64)
+    is_bound = pl.col("tensor_share") >= TENSOR_BOUND_SHARE
+    return tracks.with_columns(tensor_share=share).with_columns(
+        bound_by=pl.when(is_bound).then(pl.lit("tensor core")).otherwise(pl.col("bound_by"))
+    )
 
 
 def _sum_where(where: np.ndarray, row: np.ndarray, cycles: np.ndarray, size: int) -> np.ndarray:

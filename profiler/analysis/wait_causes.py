@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from mgpu.sites import SiteKind
-from profiler.analysis.leaves import Leaves
+from profiler.analysis.leaves import Leaves, cut_into_leaves
 from profiler.analysis.mma_activity import issuing_tracks
 from profiler.trace import Trace
 
@@ -64,8 +64,13 @@ class _Loads:
     track: np.ndarray
 
 
-def find_wait_causes(trace: Trace, leaves: Leaves) -> WaitCauses:
-    """Matches every wait for data to its load and looks at what the load's issuer was doing."""
+def find_wait_causes(trace: Trace) -> WaitCauses:
+    """Matches every wait for data to its load and looks at what the load's issuer was doing; once for each trace."""
+    return trace.derive(_find_wait_causes)
+
+
+def _find_wait_causes(trace: Trace) -> WaitCauses:
+    leaves = cut_into_leaves(trace)
     waits = trace.waits
     barrier_number = {name: i for i, name in enumerate(_barrier_names(trace))}
     loads = _find_loads(trace, barrier_number)

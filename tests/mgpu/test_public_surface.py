@@ -1,6 +1,7 @@
 """Both public surfaces side by side: every name and signature of JAX's module, and what is not here and why."""
 
 import inspect
+from typing import Any
 
 import jax
 import jax.experimental.pallas.mosaic_gpu as plgpu
@@ -85,7 +86,7 @@ def test_every_public_name_is_here_or_listed_with_its_reason():
     assert missing >= set(MISSING), "a listed name has arrived: take it off the list"
 
 
-def _parameters(function):
+def _parameters(function) -> Any:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):

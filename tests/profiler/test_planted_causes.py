@@ -66,3 +66,10 @@ def test_starved_memory_shows_as_bandwidth(tmp_path: Path) -> None:
 def test_a_slower_tensor_core_leaves_no_bubbles(tmp_path: Path) -> None:
     with mgpu.device("h100", wgmma_flops_per_cycle=2048):
         assert sum(cycles_by_cause(report(tmp_path, stages=3)).values()) == 0
+
+
+def test_the_main_loop_is_bound_by_the_tensor_core_or_by_data(tmp_path: Path) -> None:
+    deep, shallow = (report(tmp_path / str(stages), stages=stages) for stages in (4, 2))
+    assert (deep.steady_state.bound_by, shallow.steady_state.bound_by) == ("tensor core", "waiting for data")
+    # Two wgmmas of 64 x 256 x 64 at 128.7 cycles for each of 4 instructions.
+    assert deep.steady_state.interval_cycles == pytest.approx(2 * 4 * 128.7, rel=0.01)

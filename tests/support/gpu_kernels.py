@@ -33,7 +33,11 @@ def arithmetic(params: Any) -> Any:
         out_ref[...] = x_ref[...] * 2 + y_ref[...]
 
     x, y = _numbers(128), _numbers(128)
-    return plgpu.kernel(body, out_type=jax.ShapeDtypeStruct((128,), jnp.float32), compiler_params=params), [x, y], x * 2 + y
+    return (
+        plgpu.kernel(body, out_type=jax.ShapeDtypeStruct((128,), jnp.float32), compiler_params=params),
+        [x, y],
+        x * 2 + y,
+    )
 
 
 @_kernel

@@ -28,7 +28,8 @@ def kernel_modules(lowered: Any) -> list[bytes]:
     def visit(operation: Any) -> Any:
         operation = operation.operation
         if operation.name == "stablehlo.custom_call" and "mosaic_gpu" in str(operation.attributes["call_target_name"]):
-            found.append(ir.DictAttr(operation.attributes["mhlo.backend_config"])["module"].value_bytes)
+            config = ir.DictAttr(operation.attributes["mhlo.backend_config"])
+            found.append(ir.StringAttr(config["module"]).value_bytes)
         return ir.WalkResult.ADVANCE
 
     lowered.compiler_ir("stablehlo").operation.walk(visit)
@@ -40,7 +41,8 @@ def kernel_texts(lowered: Any) -> list[str]:
     texts = []
     for module_bytes in kernel_modules(lowered):
         with mlir.make_ir_context() as context:
-            mosaic.dialect.register_dialect(context)
+            dialect: Any = mosaic.dialect  # pyright: ignore[reportPrivateImportUsage]
+            dialect.register_dialect(context)
             context.allow_unregistered_dialects = True
             module = ir.Module.parse(module_bytes)
             passmanager.PassManager.parse("builtin.module(mosaic_gpu-serde{serialize=false})").run(module.operation)

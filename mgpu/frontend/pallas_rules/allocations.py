@@ -72,7 +72,30 @@ def _smem(aval: Any, layout: Sequence[Any]) -> Any:
 
 def _union(aval: Any, layout: Sequence[Any]) -> Any:
     del layout
-    return mgpu.RefUnion(*([allocation_type(*_split(leaf)) for leaf in _leaves(group)] for group in aval.refs))
+    return mgpu.RefUnion(*([allocation_type(*split_layout(leaf)) for leaf in _leaves(group)] for group in aval.refs))
+
+
+def class_names(layout: Sequence[Any]) -> tuple[str, ...]:
+    """Returns the names of the classes of transforms; names stay."""
+    return tuple(each if isinstance(each, str) else type(each).__name__ for each in layout)
+
+
+def transforms_of(transforms: Sequence[Any]) -> tuple[Any, ...]:
+    """Returns our layout transforms for JAX's.
+
+    Raises:
+      Unsupported: one that we do not have.
+    """
+    found = []
+    for transform in transforms:
+        make = _FORWARD.get(type(transform).__name__)
+        if make is None:
+            raise Unsupported(
+                f"{current_source_line()} a layout of {type(transform).__name__} is not available. "
+                "Use TilingTransform and SwizzleTransform."
+            )
+        found.append(make(transform))
+    return tuple(found)
 
 
 def imported_ref(ref: Any, aval: Any, layout: Sequence[Any]) -> ImportedRef:
@@ -83,14 +106,14 @@ def imported_ref(ref: Any, aval: Any, layout: Sequence[Any]) -> ImportedRef:
       aval, layout: what `allocation_type` was asked for.
     """
     if type(aval).__name__ != _UNION:
-        return ImportedRef(ref, tuple(layout))
+        return ImportedRef(ref, class_names(layout))
     groups = []
     for group in aval.refs:
         places, end = [], 0
         for leaf in _leaves(group):
-            member, member_layout = _split(leaf)
+            member, member_layout = split_layout(leaf)
             offset = -(-end // _UNION_ALIGNMENT_BYTES) * _UNION_ALIGNMENT_BYTES
-            places.append((offset, member_layout))
+            places.append((offset, class_names(member_layout)))
             end = offset + math.prod(member.shape) * bits_of(member.dtype) // 8
         groups.append(tuple(places))
     return ImportedUnion(ref, (), tuple(groups))
@@ -100,7 +123,8 @@ def _leaves(group: Any) -> list[Any]:
     return jax.tree.leaves(group, is_leaf=lambda leaf: isinstance(leaf, (AbstractRef, TransformedRef)))
 
 
-def _split(leaf: Any) -> tuple[Any, tuple[Any, ...]]:
+def split_layout(leaf: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Returns the aval of a ref in its physical shape, and the transforms to its logical one."""
     return (leaf.ref, tuple(leaf.transforms)) if isinstance(leaf, TransformedRef) else (leaf, ())
 
 
@@ -113,6 +137,10 @@ _SEMAPHORES: Mapping[str, str] = {"Semaphore": "REGULAR", "BarrierSemaphore": "B
 _LAYOUT: Mapping[str, Callable[[Any], Any]] = {
     "UntilingTransform": lambda t: mgpu.TilingTransform(t.tiling),
     "UnswizzleRef": lambda t: mgpu.SwizzleTransform(t.swizzle),
+}
+_FORWARD: Mapping[str, Callable[[Any], Any]] = {
+    "TilingTransform": lambda t: mgpu.TilingTransform(t.tiling),
+    "SwizzleTransform": lambda t: mgpu.SwizzleTransform(t.swizzle),
 }
 _BY_AVAL: Mapping[str, Callable[[Any, Sequence[Any]], Any]] = {
     ACCUMULATOR: _accumulator,

@@ -80,6 +80,12 @@ def _warp_region(translator: Translator, equation: Any, operands: list[Any]) -> 
     return []
 
 
+def _program_id(translator: Translator, equation: Any, operands: list[Any]) -> list[Any]:
+    del translator, operands
+    ask = {"program_id": pl.program_id, "num_programs": pl.num_programs}[equation.primitive.name]
+    return [ask(equation.params["axis"])]
+
+
 def _axis_index(translator: Translator, equation: Any, operands: list[Any]) -> list[Any]:
     del operands
     return [lax.axis_index(translator.axis_name(equation.params["axis_name"]))]
@@ -139,6 +145,8 @@ RULES: Mapping[str, Rule] = {
     "run_scoped": _run_scoped,
     "run_state": _run_state,
     "axis_index": _axis_index,
+    "program_id": _program_id,
+    "num_programs": _program_id,
     "core_map": _warp_region,
     "mpmd_map": _warp_region,
     **dict.fromkeys(

@@ -23,11 +23,11 @@ class ImportedRef:
 
     Attributes:
       ref: the ref that our operations take.
-      layout: the transforms with which JAX begins every use of its own ref.
+      layout: the transforms with which JAX begins every use of its own ref, by the names of their classes.
     """
 
     ref: Any
-    layout: tuple[Any, ...] = ()
+    layout: tuple[str, ...] = ()
 
     def view(self, transforms: Sequence[Any]) -> Any:
         """Returns our ref for the part that JAX's `transforms` select.
@@ -35,7 +35,7 @@ class ImportedRef:
         Raises:
           Unsupported: the kernel looks at the tiles of a buffer as such, or a transform has no counterpart.
         """
-        if tuple(transforms[: len(self.layout)]) != self.layout:
+        if tuple(type(transform).__name__ for transform in transforms[: len(self.layout)]) != self.layout:
             raise Unsupported(
                 f"{current_source_line()} a tiled buffer is used without its transforms, as raw tiles. "
                 "Index its logical shape, or allocate it without transforms."
@@ -54,7 +54,7 @@ class ImportedUnion(ImportedRef):
       groups: for each buffer of each group, where JAX places it in the union (bytes), and its layout as above.
     """
 
-    groups: tuple[tuple[tuple[int, tuple[Any, ...]], ...], ...] = ()
+    groups: tuple[tuple[tuple[int, tuple[str, ...]], ...], ...] = ()
 
     def view(self, transforms: Sequence[Any]) -> Any:
         """Returns our ref for the part that JAX's `transforms` select: first a buffer, then a part of it."""
@@ -135,8 +135,6 @@ _TRANSFORMS: Mapping[str, Callable[[Any, Any], Any]] = {
     "ReshapeTransform": _append,
     "BitcastTransform": _append,
     "TransposeTransform": _append,
-    "UntilingTransform": lambda view, t: mgpu.untile_ref(view, t.tiling),
-    "UnswizzleRef": lambda view, t: mgpu.unswizzle_ref(view, t.swizzle),
     "MulticastRef": lambda view, t: mgpu.multicast_ref(view, t.collective_axes),
     "ClusterRefTransform": lambda view, t: mgpu.cluster_ref(view, dict(zip(t.dims, t.idxs, strict=True))),
     "IdentityTransform": lambda view, _: view,

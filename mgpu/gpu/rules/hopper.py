@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from jax.experimental.pallas import mosaic_gpu
 
-from mgpu.gpu.rules.base import Call, Rule
+from mgpu.gpu.rules.base import Rule
 
 RULES: Mapping[str, Rule] = {
     "wgmma": lambda call: mosaic_gpu.wgmma(*call.operands),

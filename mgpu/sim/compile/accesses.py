@@ -15,6 +15,7 @@ from mgpu.lang.primitive import View
 from mgpu.lang.transforms import bits_of
 from mgpu.sim.compile.boxes import box_of
 from mgpu.sim.compile.context import Context, Local, Rule
+from mgpu.sim.compile.race_hooks import note_access
 from mgpu.sim.compile.recording import operands_of
 from mgpu.sim.compile.refs import Selection, read_text, select, write
 from mgpu.sim.compile.scalars import is_integer_scalar
@@ -53,6 +54,7 @@ def _charge(context: Context, view: View, selection: Selection, *, is_store: boo
         if not is_store:
             emitter.spend(cycles=context.device.smem_latency_cycles)
         emitter.flush()
+        note_access(context, view, selection, is_store=is_store)
     elif view.space is GMEM:
         emitter.flush()
         box = box_of(selection, selection.storage.allocation.number).box

@@ -62,10 +62,12 @@ class Options:
     Attributes:
       record_cycles: cycles that an event costs; None if nothing is recorded.
       numerics: False simulates time only.
+      detect_races: tell `cta.races` of every access to SMEM and of what orders them.
     """
 
     record_cycles: int | None = None
     numerics: bool = True
+    detect_races: bool = False
 
 
 @dataclasses.dataclass

@@ -202,11 +202,13 @@ class Control:
         emitter.line(f"{names}, = cta.enter({scope}, {entries})")
         emitter.line(f"{entries} += 1")
         if is_top and context.program.launch.cluster_size > 1:
-            # The cluster barrier behind the initialisation, whose time belongs to the CTA's setup: peers may be reached.
+            # Behind the initialisation stands a cluster barrier, whose time belongs to the CTA's setup.
             emitter.line("yield 1")
         if not is_top and context.program.launch.num_threads > 1:
             # Barriers must be initialised before anybody uses them. The top scope's are, before the CTA starts.
             emitter.line("if not cta.sync.arrive_and_wait(process): yield None")
+            if context.options.detect_races:
+                emitter.line("cta.races.synchronised()")
 
 
 def _is_literal(atom: Any) -> bool:

@@ -9,6 +9,7 @@ from mgpu.frontend.regions import Path
 from mgpu.lang.primitive import View
 from mgpu.sim.compile.boxes import BoxText, box_of, reduce_box, select_box
 from mgpu.sim.compile.context import Context, Rule
+from mgpu.sim.compile.race_hooks import note, note_load, note_store
 from mgpu.sim.compile.recording import operands_of, record, site_of
 from mgpu.sim.compile.refs import Part, Selection, select
 from mgpu.sim.compile.synchronisation import barrier_of
@@ -34,7 +35,9 @@ def _copy_gmem_to_smem(context: Context, equation: Any, path: Path) -> None:
         if not context.options.numerics:
             target_text = source = "NO_VALUES"
         call = f"wg.load({target_text}, {source}, {box.box}, {barrier.base}[{slot}], {slot}, {box.num_bytes}, {site})"
-        emitter.line(call if predicate is None else f"if {context.expression(predicate)}: {call}")
+        condition = "" if predicate is None else f"if {context.expression(predicate)}: "
+        note_load(context, target, f"{barrier.base}[{slot}]", condition)
+        emitter.line(f"{condition}{call}")
     else:
         assert predicate is None
         _collective_load(context, equation, box, target, (barrier, slot), fill, site)
@@ -150,7 +153,9 @@ def _copy_smem_to_gmem(context: Context, equation: Any, path: Path) -> None:
     if context.options.numerics:
         write = _store_write(context, box, source.text, params["reduction_op"], dst)
     call = f"wg.store({write}, {box.box}, {box.num_bytes}, {params['commit_group']}, {site})"
-    emitter.line(call if predicate is None else f"if {context.expression(predicate)}: {call}")
+    condition = "" if predicate is None else f"if {context.expression(predicate)}: "
+    note_store(context, source, params["commit_group"], condition)
+    emitter.line(f"{condition}{call}")
     record(context, site, Edge.END)
 
 
@@ -169,6 +174,7 @@ def _store_write(context: Context, box: BoxText, source: str, reduction_op: str 
 def _commit_group(context: Context, equation: Any, path: Path) -> None:
     context.emitter.flush()
     context.emitter.line("wg.commit_stores()")
+    note(context, "close_store_group")
 
 
 def _wait_smem_to_gmem(context: Context, equation: Any, path: Path) -> None:
@@ -178,6 +184,7 @@ def _wait_smem_to_gmem(context: Context, equation: Any, path: Path) -> None:
     n, read_only = equation.params["n"], equation.params["wait_read_only"]
     # One cycle more than the data needs: who waited goes on after the write, not beside it.
     context.emitter.line(f"yield wg.store_wait({n}, {read_only}) + 1")
+    note(context, "store_waited", n)
     record(context, site, Edge.END)
 
 

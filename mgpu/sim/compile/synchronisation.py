@@ -10,6 +10,7 @@ from mgpu.frontend.regions import Path
 from mgpu.lang.barriers import BarrierSpace
 from mgpu.lang.primitive import View
 from mgpu.sim.compile.context import Context, Local, Rule, Storage
+from mgpu.sim.compile.race_hooks import note
 from mgpu.sim.compile.recording import operands_of, record, site_of
 from mgpu.sim.compile.refs import Selection, select
 from mgpu.sites import Edge
@@ -48,6 +49,7 @@ def _barrier_wait(context: Context, equation: Any, path: Path) -> None:
     emitter.flush()
     emitter.line(f"if not {selection.base}[{slot}].wait(process, {phase} >> {slot} & 1): yield None")
     emitter.line(f"{flipped} ^= 1 << {slot}")
+    note(context, "waited", f"{selection.base}[{slot}]")
     emitter.spend(cycles=context.device.mbarrier_try_wait_cycles)
     record(context, site, Edge.END, slot)
 
@@ -100,6 +102,7 @@ def _commit_smem(context: Context, equation: Any, path: Path) -> None:
     if context.warp is None:
         barrier_cycles = device.named_barrier_cycles + 4 * device.named_barrier_cycles_per_warp
     context.emitter.spend(cycles=device.fence_proxy_async_cycles + barrier_cycles)
+    note(context, "commit")
     record(context, site, Edge.END)
 
 

@@ -8,6 +8,7 @@ from mgpu.frontend.regions import Path
 from mgpu.lang.primitive import View
 from mgpu.lang.transforms import bits_of
 from mgpu.sim.compile.context import Context, Local, Rule
+from mgpu.sim.compile.race_hooks import note, note_mma
 from mgpu.sim.compile.recording import operands_of, record, site_of
 from mgpu.sim.compile.refs import select
 from mgpu.sim.matmul import matmul_function
@@ -21,11 +22,13 @@ def _wgmma(context: Context, equation: Any, path: Path) -> None:
     in_registers = not isinstance(a, View)
     acc_text = select(context, acc).text
     exact = []  # operands whose buffers hold true bytes
+    in_smem = []
     if in_registers:
         a_text = context.expression(a)
     else:
         selection = select(context, a)
         a_text = selection.text
+        in_smem.append(selection)
         exact.append(context.is_byte_exact(selection.storage.allocation))
     selection = select(context, b)
     exact.append(context.is_byte_exact(selection.storage.allocation))
@@ -40,6 +43,7 @@ def _wgmma(context: Context, equation: Any, path: Path) -> None:
         multiply = emitter.constant(matmul_function(b.dtype, acc.dtype, from_bytes=any(exact)))
     shape = emitter.constant((m, n, k))
     work = f"({multiply}, {acc_text}, {a_text}, {selection.text})"
+    note_mma(context, [*in_smem, selection])
     emitter.line(f"wg.mma({shape}, {bits_of(b.dtype)}, {in_registers}, {work}, {site})")
     record(context, site, Edge.END)
 
@@ -51,6 +55,7 @@ def wait_for_mma(context: Context, pending: int, site: int) -> None:
     context.emitter.line(f"owed = wg.mma_wait({pending})")
     context.emitter.line("if owed: yield owed; owed = 0")
     context.emitter.line(f"wg.mma_retire({pending})")
+    note(context, "mma_waited", pending)
     record(context, site, Edge.END)
 
 

@@ -113,7 +113,7 @@ def test_profiler_builds_a_trace_of_a_measured_launch(tmp_path):
     words["clock_begin"], words["clock_end"] = 2**32 - 100, 2**32 + 900
     words["ns_begin"], words["ns_end"] = 0, 500
     for warpgroup, kind in enumerate((SiteKind.TMA_LOAD, SiteKind.BARRIER_WAIT)):
-        full = [b for b in plan.barriers if b.name == "full"][0]
+        full = next(b for b in plan.barriers if b.name == "full")
         site = next(s.id for s in plan.sites if s.kind is kind and s.barrier == full.name)
         words["events"][0, warpgroup, :2] = [
             (pack_tag(site, Edge.BEGIN, 1), 2**32 - 50),
@@ -125,7 +125,3 @@ def test_profiler_builds_a_trace_of_a_measured_launch(tmp_path):
     spans = trace.spans.filter(trace.spans["kind"].is_in(["tma_load", "barrier_wait"])).sort("track")
     assert spans["dur"].to_list() == [250, 450]
     assert spans["slot"].to_list() == [1, 1]
-
-
-
-

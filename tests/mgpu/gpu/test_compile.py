@@ -39,7 +39,9 @@ def test_recorded_kernel_compiles_without_spills(name, space, scope, tmp_path):
     kernel, operands, _ = KERNELS[name](params)
     compiled = compile_kernel(tmp_path, kernel, *operands)
     assert compiled.spill_bytes == 0
-    assert compiled.ptx.count("st.shared.v2.b32 [mgpu_next]") == (compiled.ptx.count("mov.u32 clock, %clock;")) * (space == 64)
+    assert compiled.ptx.count("st.shared.v2.b32 [mgpu_next]") == (compiled.ptx.count("mov.u32 clock, %clock;")) * (
+        space == 64
+    )
 
 
 def test_recording_leaves_the_matmul_as_it_is(tmp_path):

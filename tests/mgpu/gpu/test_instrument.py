@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -91,7 +94,8 @@ _ATTENTION = attention_mgpu.TuningConfig(
 
 def attention_gradient(q, k, v):
     def loss(*operands):
-        return attention_mgpu.attention(*operands, _ATTENTION).astype(jnp.float32).sum()
+        out: Any = attention_mgpu.attention(*operands, _ATTENTION)
+        return out.astype(jnp.float32).sum()
 
     return jax.grad(loss, (0, 1, 2))(q, k, v)
 
@@ -116,8 +120,11 @@ FOREIGN = {
 
 
 def lowered(equation, kernel):
-    operands = [jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in equation.invars]
-    return lower_for_gpu(lambda *values: kernel.bind(*values), *operands)
+    return lower_for_gpu(kernel.bind, *operands_of(equation))
+
+
+def operands_of(equation):
+    return [jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in equation.invars]
 
 
 @pytest.mark.parametrize("scope", list(TraceScope))
@@ -140,11 +147,8 @@ def test_every_site_is_recorded(name, scope):
 def test_instrumented_kernel_compiles_without_spills(name, tmp_path):
     function, operands, _, _, capability = FOREIGN[name]
     for equation in kernels_of(function, *operands):
-        params = equation.params
-        plain = lower_for_gpu(
-            lambda *values: equation.primitive.bind(*values, **params),
-            *(jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in equation.invars),
-        )
+        unchanged = functools.partial(equation.primitive.bind, **equation.params)
+        plain = lower_for_gpu(unchanged, *operands_of(equation))
         recorded = lowered(equation, instrument(equation, 100, TraceScope.WARP))
         before, after = (
             mosaic_compiler.compile_module(kernel_modules(module)[0], tmp_path, capability=capability)

@@ -1,17 +1,21 @@
 """TMA copies: what they move, where they fill or clip, what they combine, and what they refuse."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax.core import ShapedArray
 from jax.experimental import pallas as pl
 
 import mgpu
 from mgpu.devices import load_device
 
 F32 = jnp.float32
+WRONG: Any = 3
 X = np.arange(64 * 64, dtype=np.float32).reshape(64, 64)
 
 
@@ -198,7 +202,7 @@ def _load_cycles(prefetch):
         body,
         name="load",
         in_tree=jax.tree.structure((0,)),
-        in_avals=[jax.core.ShapedArray((64, 64), F32)],
+        in_avals=[ShapedArray((64, 64), F32)],
         out_type=jax.ShapeDtypeStruct((128,), F32),
         scratch=[mgpu.SMEM((64, 64), F32), mgpu.Barrier()],
         launch=Launch(),
@@ -220,13 +224,13 @@ def test_a_prefetched_box_is_loaded_at_the_latency_of_l2():
     ("call", "message"),
     [
         (lambda x, o, s, b: mgpu.copy_gmem_to_smem(x, s), r"barrier is missing"),
-        (lambda x, o, s, b: mgpu.copy_gmem_to_smem(x, s, b, oob_mode=0), r"oob_mode must be an OOBFillMode, got 0"),
+        (lambda x, o, s, b: mgpu.copy_gmem_to_smem(x, s, b, oob_mode=WRONG), r"oob_mode must be an OOBFillMode, got 3"),
         (lambda x, o, s, b: mgpu.copy_gmem_to_smem(s, s, b), r"src must be in GMEM, got float32\[64, 64\] in SMEM"),
         (lambda x, o, s, b: mgpu.copy_gmem_to_smem(x, o, b), r"dst must be in SMEM"),
         (lambda x, o, s, b: mgpu.copy_gmem_to_smem(x, s.at[pl.ds(0, 8)], b), r"A TMA copy moves one whole box"),
         (lambda x, o, s, b: mgpu.copy_gmem_to_smem(x.at[:, 0], s.at[:, 0], x), r"barrier must be a Barrier"),
         (lambda x, o, s, b: mgpu.copy_gmem_to_smem(x.at[:, :2], s.at[:, :2], b), r"is 8 bytes; TMA moves multiples"),
-        (lambda x, o, s, b: mgpu.copy_gmem_to_smem(x, s, b, predicate=3), r"predicate must be a scalar boolean"),
+        (lambda x, o, s, b: mgpu.copy_gmem_to_smem(x, s, b, predicate=WRONG), r"predicate must be a scalar boolean"),
         (lambda x, o, s, b: mgpu.copy_smem_to_gmem(s, o, reduction_op="mean"), r"reduction_op must be one of add"),
         (lambda x, o, s, b: mgpu.copy_smem_to_gmem(s, o, reduction_op="xor"), r"works on integers, and src is float32"),
         (lambda x, o, s, b: mgpu.async_prefetch(s), r"async_prefetch: ref must be in GMEM"),

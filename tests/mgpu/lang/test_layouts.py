@@ -1,5 +1,7 @@
 """Register layouts: which arrays can have them, and that they change no value."""
 
+from typing import Any
+
 import jax
 import jax.experimental.pallas.mosaic_gpu as plgpu
 import jax.numpy as jnp
@@ -20,6 +22,10 @@ def apply(function, x):
     return mgpu.kernel(body, out_type=jax.eval_shape(lambda: jnp.zeros(x.shape, x.dtype)))(x)
 
 
+def jax_layout(name) -> Any:
+    return plgpu.Layout[name].to_mgpu()
+
+
 def cast(layout):
     return lambda x: mgpu.layout_cast(x, layout)
 
@@ -35,7 +41,7 @@ def test_a_cast_keeps_the_values(name):
 @pytest.mark.parametrize("name", NAMED)
 def test_the_tile_of_a_layout_is_that_of_jax(name):
     """JAX's own layout object gives the tile; ours accepts exactly the shapes that it divides."""
-    tile = plgpu.Layout[name].to_mgpu().tiling.tiles[0]
+    tile = jax_layout(name).tiling.tiles[0]
     fits, misfit = np.zeros(tile, np.float32), np.zeros((*tile[:-1], tile[-1] + 1), np.float32)
     apply(cast(mgpu.Layout[name]), fits)
     with pytest.raises(mgpu.errors.KernelTypeError, match=rf"Layout.{name} repeats every \[{tile[0]}"):

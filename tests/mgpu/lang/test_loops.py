@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -19,12 +19,12 @@ MAX_STEPS = 64
 
 def visited(module: Any, grid: tuple[int, ...], sizes: tuple[int, ...], *, tiling: Any = None) -> np.ndarray:
     """Returns what every participant sees at each of its steps: index, local index, number of steps."""
-    axes = tuple(f"axis{number}" for number in range(len(sizes)))
+    axes = [f"axis{number}" for number in range(len(sizes))]
 
     def participant(_: Any) -> jax.Array:
         table = jnp.full((MAX_STEPS, len(grid) + 2), -1, jnp.int32)
 
-        @module.nd_loop(grid, collective_axes=axes if len(axes) > 1 else axes[0], tiling=tiling, init_carry=table)
+        @module.nd_loop(grid, collective_axes=tuple(axes) if len(axes) > 1 else axes[0], tiling=tiling, init_carry=table)
         def last(info: Any, carry: jax.Array) -> jax.Array:
             row = jnp.stack([jnp.int32(x) for x in (*info.index, info.local_index, info.num_local_steps)])
             return carry.at[info.local_index].set(row)
@@ -123,7 +123,7 @@ def test_a_dynamically_scheduled_kernel_does_the_work_of_every_cta_once() -> Non
             lambda: mgpu.nd_loop((3, 6), collective_axes="sm", tiling=(2, 2)),
             r"tiling=\(2, 2\) does not divide the grid \(3, 6\)",
         ),
-        (lambda: mgpu.nd_loop(6, collective_axes="sm"), r"nd_loop: grid must be a tuple of sizes, got 6"),
+        (lambda: mgpu.nd_loop(cast(Any, 6), collective_axes="sm"), r"nd_loop: grid must be a tuple of sizes, got 6"),
         (
             lambda: mgpu.nd_loop((-1,), collective_axes="sm"),
             r"grid=\(-1,\) holds -1; each size is an integer of at least 0",

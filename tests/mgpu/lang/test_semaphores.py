@@ -1,6 +1,7 @@
 """Semaphores between the CTAs of one GPU."""
 
 import itertools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,8 @@ import mgpu
 from mgpu.devices import load_device
 from mgpu.sim.engine import Engine
 from mgpu.sim.semaphore import Semaphore
+
+CTA: Any = "cta"
 
 
 def run(body, scratch, out=None, grid=4, **options):
@@ -114,8 +117,8 @@ def test_a_semaphore_nobody_signals_is_reported():
 @pytest.mark.parametrize(
     ("call", "message", "error"),
     [
-        (lambda s: mgpu.semaphore_signal(s), r"got \[2\] semaphores. Select it with .at\[index\]", "KernelTypeError"),
-        (lambda s: mgpu.semaphore_wait(s.at[0], memory_scope="cta"), r"must be 'sys' or 'gpu'", "KernelTypeError"),
+        (mgpu.semaphore_signal, r"got \[2\] semaphores. Select it with .at\[index\]", "KernelTypeError"),
+        (lambda s: mgpu.semaphore_wait(s.at[0], memory_scope=CTA), r"must be 'sys' or 'gpu'", "KernelTypeError"),
         (lambda s: mgpu.semaphore_signal(s.at[0], device_id=1), r"names another GPU", "Unsupported"),
         (lambda s: pl.semaphore_signal(s.at[0], device_id=1), r"on another device or core", "Unsupported"),
         (lambda s: mgpu.semaphore_signal_multicast(s.at[0], collective_axes="x"), r"names devices", "Unsupported"),

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.core import ShapedArray
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as reference
 
@@ -279,7 +280,7 @@ def test_slots_and_barriers_are_called_what_the_body_calls_them() -> None:
         body,
         name="k",
         in_tree=jax.tree.structure((0,)),
-        in_avals=[jax.core.ShapedArray((64, 32), FLOAT)],
+        in_avals=[ShapedArray((64, 32), FLOAT)],
         out_type=jax.ShapeDtypeStruct((4,), FLOAT),
         scratch=(),
         launch=Launch(num_threads=2, thread_name="wg"),

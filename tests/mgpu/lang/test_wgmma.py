@@ -12,10 +12,10 @@ import mgpu
 M, N, K = 64, 128, 128
 
 
-def tiled(rows, columns, dtype):
+def tiled(shape, dtype):
     elements = 128 // np.dtype(dtype).itemsize
     transforms = (mgpu.TilingTransform((8, elements)), mgpu.SwizzleTransform(128))
-    return mgpu.SMEM((rows, columns), dtype, transforms=transforms)
+    return mgpu.SMEM(shape, dtype, transforms=transforms)
 
 
 def multiply(a, b, multiply_body, acc_dtype=jnp.float32, out_shape=(M, N), params=None):
@@ -27,7 +27,7 @@ def multiply(a, b, multiply_body, acc_dtype=jnp.float32, out_shape=(M, N), param
         mgpu.barrier_wait(full)
         out_ref[...] = multiply_body(a_smem, b_smem)
 
-    scratch = [tiled(*a.shape, a.dtype), tiled(*b.shape, b.dtype), mgpu.Barrier(num_arrivals=2)]
+    scratch = [tiled(a.shape, a.dtype), tiled(b.shape, b.dtype), mgpu.Barrier(num_arrivals=2)]
     out = jax.ShapeDtypeStruct(out_shape, acc_dtype)
     return mgpu.kernel(body, out_type=out, scratch_types=scratch, compiler_params=params)(a, b)
 
@@ -180,7 +180,7 @@ def _two_warpgroup_free(call):
         pl.run_scoped(lambda acc: call(acc, a, b, wide), mgpu.ACC((64, 128)))
         out_ref[...] = jnp.zeros((128,), jnp.float32)
 
-    scratch = [tiled(64, 64, np.float16), tiled(64, 128, np.float16), tiled(64, 512, np.float16)]
+    scratch = [tiled((64, 64), np.float16), tiled((64, 128), np.float16), tiled((64, 512), np.float16)]
     return mgpu.kernel(body, out_type=jax.ShapeDtypeStruct((128,), jnp.float32), scratch_types=scratch)
 
 

@@ -161,7 +161,7 @@ def test_pytrees_and_scratch() -> None:
 
 def test_a_grid_spec() -> None:
     grid_spec = pl.GridSpec(
-        grid=2, in_specs=[ROWS], out_specs=[ROWS, ROWS], scratch_shapes=[plgpu.SMEM((32, 64), FLOAT)]
+        grid=(2,), in_specs=[ROWS], out_specs=[ROWS, ROWS], scratch_shapes=[plgpu.SMEM((32, 64), FLOAT)]
     )
 
     def kernel(x_ref: Any, a_ref: Any, b_ref: Any, scratch_ref: Any) -> None:
@@ -264,7 +264,7 @@ ERRORS = [
     ({"backend": "triton"}, Unsupported, "pallas_call: backend='triton'; kernels of this package run as 'mosaic_gpu'"),
     ({"metadata": {"a": 1}}, ParamsError, "metadata must map strings to strings"),
     ({"grid": (0,)}, KernelTypeError, r"grid=\(0,\) holds 0; each size is a positive integer"),
-    ({"grid_spec": pl.GridSpec(grid=2)}, KernelTypeError, "grid and in_specs and out_specs given beside grid_spec"),
+    ({"grid_spec": pl.GridSpec(grid=(2,))}, KernelTypeError, "grid and in_specs and out_specs given beside grid_spec"),
     ({"grid_spec": 3, "grid": ()}, Unsupported, "grid_spec is a int; kernels for this hardware take a pl.GridSpec"),
     ({"compiler_params": 3}, ParamsError, "compiler_params must be an mgpu.CompilerParams, got int"),
     ({"compiler_params": {"triton": None}}, ParamsError, r"compiler_params maps \['triton'\]"),

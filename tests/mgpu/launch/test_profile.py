@@ -97,3 +97,13 @@ def test_on_the_gpu_each_kernel_is_instrumented(monkeypatch):
     texts = kernel_texts(lower_for_gpu(run, *operands, y))
     assert [text.count("mov.u32 sm, %smid;") for text in texts] == [1, 1]
     assert recorder.captures == []
+
+
+def test_kernel_that_records_itself_gets_no_second_recorder(monkeypatch, tmp_path):
+    from mgpu.launch.profile import recorded_for_gpu
+
+    monkeypatch.setenv("MGPU_TARGET", "gpu")
+    kernel, operands, _ = KERNELS["ring_copy"](plgpu.CompilerParams(profile_space=8, profile_dir=str(tmp_path)))
+    run, _, _ = recorded_for_gpu(kernel, operands, 32, plgpu.TraceScope.WARPGROUP)
+    (text,) = kernel_texts(lower_for_gpu(run, *operands))
+    assert text.count(".reg .pred mgpu_on;") == 1

@@ -219,10 +219,24 @@ def test_gain_is_bounded_by_the_sm_that_loses_most() -> None:
         track = trace.track("compute", 0, 1000, sm=sm, cta=sm)
         trace.mma(track, 0, 100, line=9)
         trace.mma(track, 100 + gap, 300, line=9)
-    group = find_bubbles(trace.build()).largest(1).row(0, named=True)
+    report = find_bubbles(trace.build())
+    group = report.groups.row(0, named=True)
     assert (group["total_cycles"], group["gain_bound_cycles"], group["count"]) == (100, 70, 2)
     assert (group["example_sm"], group["example_begin"], group["example_dur"]) == (1, 100, 70)
     assert group["p50_cycles"] == 50.0
+
+
+def test_the_largest_groups_include_what_lies_outside_first_and_last_mma() -> None:
+    trace = TraceBuilder()
+    track = trace.track("compute", 0, 1000)
+    trace.mma(track, 600, 700, line=9)
+    trace.mma(track, 750, 900, line=9)
+    report = find_bubbles(trace.build())
+    largest = report.largest(10)
+    assert largest["total_cycles"].to_list() == sorted(largest["total_cycles"].to_list(), reverse=True)
+    assert largest["total_cycles"][0] == 600
+    assert largest["total_cycles"].sum() == 600 + 50 + 100
+    assert report.largest(1).height == 1
 
 
 def test_measured_trace_infers_what_was_in_flight() -> None:

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.experimental import pallas as pl
 
 import mgpu
 
@@ -43,8 +44,8 @@ EXACT = {
     "shifts": lambda x: (x << 3) ^ (x >> 1) ^ lax.shift_right_logical(x, jnp.full_like(x, 5)),
     "wrap around": lambda x: x * 123456789 + 987654321,
     "bits": lambda x: (x & 12) | ~x,
-    "population count": lambda x: lax.population_count(x),
-    "leading zeros": lambda x: lax.clz(x),
+    "population count": lax.population_count,
+    "leading zeros": lax.clz,
     "reductions": lambda x: jnp.sum(x, axis=0) + jnp.max(x, axis=0) - jnp.min(x, axis=0),
     "any and all": lambda x: jnp.any(x > 400, axis=1) & ~jnp.all(x > 0, axis=1),
     "iota": lambda x: x + lax.broadcasted_iota(jnp.int32, x.shape, 1),
@@ -121,7 +122,7 @@ def test_a_matrix_product_of_registers_is_refused_with_the_remedy():
 def test_debug_print_shows_values_in_the_order_of_simulated_time(capsys):
     def body(x_ref, out_ref):
         mgpu_value = x_ref[0]
-        lax.fori_loop(0, 2, lambda i, _: jax.experimental.pallas.debug_print("step {} of {}", i, mgpu_value), None)
+        lax.fori_loop(0, 2, lambda i, _: pl.debug_print("step {} of {}", i, mgpu_value), None)
         out_ref[...] = x_ref[...]
 
     x = np.full(128, 7, np.int32)

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from dashboard.config import Settings
+from dashboard.views.registry import PAGES
+from mgpu.profile_dir import save_launch
+from support.captures import ring_capture
+
+pytestmark = pytest.mark.browser
+
+Serve = Callable[..., str]
+PLAIN_PAGES = [page for page in PAGES if page.name != "perfetto"]
+
+
+def test_every_page_opens_by_a_click(serve: Serve, tab: Page, matmul_profile: Path) -> None:
+    tab.goto(serve(matmul_profile))
+    for page in PLAIN_PAGES:
+        tab.locator(f'a.keep-view[data-key="{page.key}"]').click()
+        expect(tab.locator("h1")).to_have_text(page.title)
+        expect(tab.locator("a.keep-view.current")).to_contain_text(page.title)
+        expect(tab.locator(".page")).to_be_visible()
+
+
+def test_verdict_and_tables_are_on_the_first_page(serve: Serve, tab: Page, matmul_profile: Path, matmul) -> None:
+    tab.goto(f"{serve(matmul_profile)}?launch=matmul-0002")
+    verdict = matmul.report.verdict
+    expect(tab.locator(".verdict-sentence")).to_have_text(f"{verdict[:1].upper()}{verdict[1:]}.")
+    longest = matmul.report.barrier_waits.barriers.row(0, named=True)
+    row = tab.get_by_label("Waits by barrier").locator("tbody tr").first
+    expect(row).to_contain_text(longest["barrier"])
+    expect(row).to_contain_text(f"{longest['blocked_cycles']:,}")
+    expect(tab.locator(".chart .bars").first).to_be_visible()
+
+
+def test_launch_is_chosen_and_kept_on_other_pages(serve: Serve, tab: Page, matmul_profile: Path) -> None:
+    tab.goto(serve(matmul_profile))
+    tab.locator(".launch-select").select_option("matmul-0001")
+    expect(tab).to_have_url(re.compile("launch=matmul-0001"))
+    tab.locator('a.keep-view[data-key="s"]').click()
+    expect(tab.locator("h1")).to_have_text("Source")
+    assert "launch=matmul-0001" in tab.url
+    tab.go_back()
+    expect(tab.locator("h1")).to_have_text("Overview")
+
+
+def test_units_theme_and_help_have_keys(serve: Serve, tab: Page, ring_profile: Path) -> None:
+    tab.emulate_media(color_scheme="light")
+    tab.goto(serve(ring_profile))
+    expect(tab.locator("html")).to_have_attribute("data-theme", "light")
+    tab.keyboard.press("t")
+    expect(tab.locator("html")).to_have_attribute("data-theme", "dark")
+    tab.reload()
+    expect(tab.locator("html")).to_have_attribute("data-theme", "dark")
+    expect(tab.locator(".tile-detail").first).to_contain_text("cycles =")
+    tab.keyboard.press("u")
+    expect(tab.locator(".tile-value").first).to_contain_text("µs")
+    tab.keyboard.press("?")
+    expect(tab.get_by_role("dialog")).to_be_visible()
+    tab.keyboard.press("Escape")
+    expect(tab.get_by_role("dialog")).to_be_hidden()
+    tab.keyboard.press("g")
+    tab.keyboard.press("w")
+    expect(tab.locator("h1")).to_have_text("Barriers")
+    assert "units=ns" in tab.url
+
+
+def test_tables_sort_by_number(serve: Serve, tab: Page, matmul_profile: Path) -> None:
+    tab.goto(f"{serve(matmul_profile)}sms")
+    table = tab.get_by_label("SMs", exact=True)
+    heading = table.get_by_role("columnheader", name="Last end")
+    heading.click()
+    expect(heading).to_have_attribute("aria-sort", "descending")
+    values = [int(text.replace(",", "")) for text in table.locator("tbody td:nth-child(4)").all_text_contents()]
+    assert values == sorted(values, reverse=True)
+    assert len(set(values)) > 1
+
+
+def test_data_is_filtered_and_downloaded(serve: Serve, tab: Page, ring_profile: Path, ring) -> None:
+    tab.goto(f"{serve(ring_profile)}data")
+    tab.locator("input.search").fill("kind=barrier_wait dur>400")
+    tab.keyboard.press("Enter")
+    waits = ring.trace.spans.filter((ring.trace.spans["kind"] == "barrier_wait") & (ring.trace.spans["dur"] > 400))
+    expect(tab.locator(".card-note")).to_contain_text(f"{waits.height} of {waits.height} rows shown")
+    with tab.expect_download() as download:
+        tab.get_by_text("CSV", exact=True).click()
+    assert download.value.suggested_filename == "ring-0001-spans.csv"
+    assert len(download.value.path().read_text().splitlines()) == ring.trace.spans.height + 1
+
+
+def test_source_line_of_a_bubble_is_marked(serve: Serve, tab: Page, matmul_profile: Path) -> None:
+    tab.goto(f"{serve(matmul_profile)}bubbles")
+    link = tab.get_by_label("Tensor-core bubbles by cause").locator("a.code").first
+    place = (link.get_attribute("title") or "").rsplit(":", 1)
+    link.click()
+    marked = tab.locator("tr.anchored")
+    expect(marked.locator(".line-number")).to_have_text(place[1])
+
+
+def test_new_launch_appears_without_a_reload(serve: Serve, tab: Page, tmp_path: Path) -> None:
+    tab.goto(serve(tmp_path, Settings(tmp_path, refresh_seconds=0.3)))
+    expect(tab.locator(".empty")).to_contain_text("No launches yet")
+    save_launch(tmp_path, ring_capture())
+    expect(tab.locator(".verdict-sentence")).to_be_visible()
+    save_launch(tmp_path, ring_capture(stages=3))
+    expect(tab.locator(".launch-select option")).to_have_count(2)
+
+
+def test_page_works_behind_a_proxy_that_strips_its_prefix(serve: Serve, tab: Page, ring_profile: Path) -> None:
+    settings = Settings(ring_profile, base_path="/user/ada/proxy/8050/")
+    server = serve(ring_profile, settings)
+    prefix = f"{server}user/ada/proxy/8050/"
+
+    def strip(route: Route) -> None:
+        route.fulfill(response=route.fetch(url=route.request.url.replace(prefix, server)))
+
+    tab.route(f"{prefix}**", strip)
+    tab.goto(f"{prefix}timeline")
+    tab.locator("canvas[data-ready][data-boxes]").wait_for()
+    tab.locator('a.keep-view[data-key="w"]').click()
+    expect(tab.locator("h1")).to_have_text("Barriers")
+    assert tab.url.startswith(f"{prefix}barriers")
+    tab.unroute_all(behavior="ignoreErrors")
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1920, "dark")])
+def test_nothing_is_wider_than_the_window(
+    serve: Serve, tab: Page, matmul_profile: Path, width: int, theme: Literal["light", "dark"]
+) -> None:
+    tab.set_viewport_size({"width": width, "height": 900})
+    tab.emulate_media(color_scheme=theme)
+    tab.goto(serve(matmul_profile))
+    for page in PLAIN_PAGES:
+        tab.locator(f'a.keep-view[data-key="{page.key}"]').click()
+        expect(tab.locator("h1")).to_have_text(page.title)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width, page.title

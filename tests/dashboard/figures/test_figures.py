@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+from dashboard import figures
+from dashboard.figures.categories import role_parts
+from dashboard.figures.sms import busy_raster
+from dashboard.figures.tensor_core import budget_parts
+from dashboard.quantities import Units
+from dashboard.store import LoadedLaunch
+from dashboard.theme import CAUSE_COLORS, HATCHED_KINDS, KIND_COLORS
+from dashboard.timeline.slots import full_barriers, slot_uses
+from mgpu.sites import Category, SiteKind
+from profiler.analysis import Cause
+from profiler.analysis.compare import compare_reports
+
+CYCLES = Units("cycles", 1.755e9)
+
+
+def bars(figure):
+    return json.loads(figure.to_json())["data"]
+
+
+def test_budget_is_the_whole_time_of_the_sms_in_use(ring: LoadedLaunch) -> None:
+    parts = budget_parts(ring.report)
+    assert sum(part.share for part in parts) == pytest.approx(1.0)
+    # Twelve MMAs of 100 cycles on each of two SMs.
+    assert (parts[0].name, parts[0].cycles) == ("in use", 2 * 12 * 100)
+    assert [bar["name"] for bar in bars(figures.tensor_core_budget(ring.report))] == [part.name for part in parts]
+
+
+def test_parts_of_each_role_sum_to_its_time(matmul: LoadedLaunch) -> None:
+    totals = role_parts(matmul.report).group_by("role").agg(total=pl.col("share").sum())
+    assert totals["total"].to_list() == pytest.approx([1.0] * totals.height)
+    hatched = {bar["name"]: bar["marker"]["pattern"]["shape"] for bar in bars(figures.role_categories(matmul.report))}
+    assert hatched["wait full"] == "/"
+    assert hatched["busy"] == ""
+
+
+def test_matrix_counts_what_the_report_counts(ring: LoadedLaunch) -> None:
+    [heatmap] = bars(figures.barrier_matrix(ring.report, CYCLES, gross=True))
+    cycles = {
+        (row["role"], row["releaser"]): row["blocked_cycles"] for row in ring.report.barrier_waits.matrix.to_dicts()
+    }
+    drawn = figures.barrier_matrix(ring.report, CYCLES, gross=True).data[0]
+    assert np.asarray(drawn["z"]).sum() == sum(cycles.values())
+    assert heatmap["y"] == ["compute", "memory"]
+
+
+def test_raster_gives_every_slice_its_exact_share() -> None:
+    # SM 0 is busy in [0, 5) and [8, 10), SM 2 in [2, 4); slices of 4 cycles up to 12.
+    raster = busy_raster(np.array([0, 0, 2]), np.array([0, 8, 2]), np.array([5, 10, 4]), 12, 3)
+    assert raster.tolist() == [[1.0, 0.25, 0.5], [0.0, 0.0, 0.0], [0.5, 0.0, 0.0]]
+
+
+def test_gantt_draws_every_use_of_every_slot(matmul: LoadedLaunch) -> None:
+    uses = slot_uses(matmul.trace, 0)
+    drawn = bars(figures.pipeline_gantt(uses, CYCLES, full_barriers(matmul.trace)))
+    assert sum(len(bar["y"]) for bar in drawn) == uses.height
+
+
+def test_critical_path_strip_is_as_long_as_the_launch(matmul: LoadedLaunch) -> None:
+    figure = figures.critical_path_strip(matmul.report, CYCLES)
+    assert sum(sum(bar["x"]) for bar in figure.data) == matmul.trace.end
+
+
+def test_waterfall_leads_from_one_length_to_the_other(matmul: LoadedLaunch, ring: LoadedLaunch) -> None:
+    compared = compare_reports(ring.report, matmul.report, across_devices=True)
+    steps = figures.waterfall(compared, CYCLES).data[0]
+    assert sum(steps["y"][:-1]) == pytest.approx(compared.b_cycles, abs=20)
+
+
+def test_roofline_marks_what_was_achieved(matmul: LoadedLaunch, ring: LoadedLaunch) -> None:
+    figure = figures.roofline(matmul.report)
+    assert figure is not None
+    mark = figure.data[-1]
+    # Per k step of 64, a 128 x 256 tile does 2 * 128 * 256 * 64 FLOP on 48 KiB; the result adds 64 KiB per eight steps.
+    expected = 8 * 2 * 128 * 256 * 64 / (8 * 48 * 1024 + 64 * 1024)
+    assert mark["x"][0] == pytest.approx(expected)
+    assert mark["y"][0] == pytest.approx(2 * 512**3 / matmul.trace.end / 132)
+
+
+def test_sm_timeline_draws_merged_boxes_only(matmul: LoadedLaunch) -> None:
+    figure = figures.sm_timeline(matmul.timeline, 0, CYCLES)
+    assert {"tensor core", "barrier wait", "tma load"} <= {bar["name"] for bar in bars(figure)}
+    assert sum(len(bar["y"]) for bar in bars(figure)) < 5000
+
+
+def test_every_kind_and_cause_has_a_colour() -> None:
+    assert {str(kind) for kind in SiteKind} <= set(KIND_COLORS)
+    assert {str(cause) for cause in Cause} == set(CAUSE_COLORS)
+    waits = {str(kind) for kind in SiteKind if kind.category is Category.WAIT}
+    assert waits == set(HATCHED_KINDS)

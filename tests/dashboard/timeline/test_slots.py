@@ -1,0 +1,35 @@
+"""The ring of `support.captures` with its defaults: two slots, six iterations. Time 0 is SM clock 1000."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from dashboard.store import LoadedLaunch
+from dashboard.timeline.slots import FILLING, HELD, READING, full_barriers, slot_shares, slot_uses
+
+
+def test_first_round_of_each_slot(ring: LoadedLaunch) -> None:
+    assert full_barriers(ring.trace) == ["full"]
+    uses = slot_uses(ring.trace, 0)
+    first = uses.filter(pl.col("round") == 0).select("slot", "state", "begin", "dur").rows()
+    # Load 0: 0 to 500; WG0 goes on at 504; WG1's arrival at 728 releases it. Load 1 begins and lands 20 later, WG0 is
+    # done with its first MMA at 628 and takes it at 632 (a wait that need not block still takes 4).
+    assert first[:3] == [(0, FILLING, 0, 500), (0, HELD, 500, 4), (0, READING, 504, 224)]
+    assert first[3:5] == [(1, FILLING, 20, 500), (1, HELD, 520, 112)]
+
+
+def test_uses_of_a_slot_do_not_overlap(matmul: LoadedLaunch) -> None:
+    uses = slot_uses(matmul.trace, 0)
+    assert uses["slot"].n_unique() == 3
+    for (_, _), rows in uses.sort("begin").group_by("barrier", "slot", maintain_order=True):
+        assert ((rows["begin"] + rows["dur"])[:-1] <= rows["begin"][1:]).all()
+    # 512 / 64 steps of k: eight rounds over three slots, each filled once.
+    assert uses.filter(pl.col("state") == FILLING).height == 8
+
+
+def test_shares_of_a_slot_sum_to_one(matmul: LoadedLaunch) -> None:
+    shares = slot_shares(slot_uses(matmul.trace, 0))
+    totals = shares.select(pl.sum_horizontal("filling", "held", "reading", "empty")).to_series().to_list()
+    assert totals == pytest.approx([1.0] * 3)
+    assert (shares["empty"] >= 0).all()

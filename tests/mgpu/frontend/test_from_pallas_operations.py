@@ -1,0 +1,296 @@
+"""Each family of JAX's Mosaic GPU operations is imported: small kernels whose results NumPy tells."""
+
+from __future__ import annotations
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+import mgpu
+from mgpu.errors import Unsupported
+
+X = np.arange(128, dtype=np.float32)
+MATRIX = np.random.default_rng(0).integers(-3, 4, (64, 64)).astype(np.float16)
+TILED = (plgpu.TilingTransform((8, 64)), plgpu.SwizzleTransform(128))
+VECTOR = jax.ShapeDtypeStruct((128,), jnp.float32)
+SMEM_VECTOR = plgpu.SMEM((128,), jnp.float32)
+SMEM_MATRIX = plgpu.SMEM((64, 64), jnp.float16, transforms=TILED)
+
+
+def run(body, *operands, out=VECTOR, **launch):
+    return mgpu.from_pallas(plgpu.kernel(body, out_type=out, **launch))(*operands)
+
+
+def equal(result, wanted):
+    np.testing.assert_array_equal(np.asarray(result), wanted)
+
+
+def load_on_first_warp(x_ref, smem, barrier, warp):
+    pl.when(warp == 0)(lambda: plgpu.copy_gmem_to_smem(x_ref, smem, barrier))
+
+
+def test_warp_map():
+    def body(x_ref, out_ref, smem, barrier):
+        plgpu.warp_map(lambda warp: load_on_first_warp(x_ref, smem, barrier, warp))
+        plgpu.barrier_wait(barrier)
+        out_ref[...] = smem[...] + 1
+
+    equal(run(body, X, scratch_types=[SMEM_VECTOR, plgpu.Barrier()]), X + 1)
+
+
+@pytest.mark.filterwarnings("ignore:.*core_map is deprecated")
+def test_core_map_over_warps():
+    def body(x_ref, out_ref, smem, barrier):
+        @pl.core_map(plgpu.WarpMesh(axis_name="which warp"))
+        def _():
+            load_on_first_warp(x_ref, smem, barrier, lax.axis_index("which warp"))
+
+        plgpu.barrier_wait(barrier)
+        out_ref[...] = smem[...] + 1
+
+    equal(run(body, X, scratch_types=[SMEM_VECTOR, plgpu.Barrier()]), X + 1)
+
+
+@pytest.mark.filterwarnings("ignore:.*core_map is deprecated")
+def test_core_map_over_ctas_updates_jax_refs():
+    def function(x, shift):
+        ref = jax.new_ref(x)
+
+        @pl.core_map(plgpu.Mesh(grid=(2,), grid_names=("half",)))
+        def _():
+            half = pl.ds(lax.axis_index("half") * 64, 64)
+            ref[half] = ref[half] * 2 + shift
+
+        return ref[...]
+
+    equal(mgpu.from_pallas(function)(X, np.float32(3)), X * 2 + 3)
+
+
+def test_values_that_a_kernel_closes_over():
+    def function(x, scale, count):
+        def body(x_ref, out_ref):
+            out_ref[...] = lax.fori_loop(0, count, lambda _, total: total + x_ref[...] * scale, jnp.zeros_like(x))
+
+        return plgpu.kernel(body, out_type=VECTOR)(x)
+
+    equal(mgpu.from_pallas(function)(X, np.float32(2), np.int32(3)), X * 6)
+
+
+def test_union_of_buffers():
+    def body(x_ref, m_ref, out_ref, m_out_ref, union):
+        (wide,), (narrow, matrix) = union
+        wide[...] = x_ref[...]
+        out_ref[...] = wide[...] * 2
+        narrow[...] = x_ref[...].astype(jnp.float16)
+        matrix[...] = m_ref[...]
+        plgpu.commit_smem()
+        plgpu.copy_smem_to_gmem(matrix, m_out_ref)
+        plgpu.wait_smem_to_gmem(0)
+        out_ref[...] += narrow[...].astype(jnp.float32)
+
+    union = plgpu.RefUnion([SMEM_VECTOR], [plgpu.SMEM((128,), jnp.float16), SMEM_MATRIX])
+    out = (VECTOR, jax.ShapeDtypeStruct((64, 64), jnp.float16))
+    results = run(body, X, MATRIX, out=out, scratch_types=[union])
+    equal(results[0], X * 3)
+    equal(results[1], MATRIX)
+
+
+def test_semaphores():
+    def body(x_ref, out_ref, semaphore):
+        half = lax.axis_index("half")
+        mine = pl.ds(half * 64, 64)
+
+        @pl.when(half == 0)
+        def _():
+            out_ref[mine] = x_ref[mine] * 2
+            pl.semaphore_signal(semaphore, 3)
+
+        @pl.when(half == 1)
+        def _():
+            pl.semaphore_wait(semaphore, 3)
+            out_ref[mine] = out_ref[pl.ds(0, 64)] + x_ref[mine]
+
+    found = run(body, X, grid=(2,), grid_names=("half",), scratch_types=[plgpu.SemaphoreType.REGULAR])
+    equal(found, np.concatenate([X[:64] * 2, X[:64] * 2 + X[64:]]))
+
+
+def test_atomics():
+    def body(x_ref, out_ref, smem):
+        smem[...] = jnp.zeros((128,), jnp.float32)
+        plgpu.atomic_add(smem, x_ref[...])
+        plgpu.atomic_max(smem, jnp.full((128,), 5, jnp.float32))
+        out_ref[...] = smem[...]
+
+    equal(run(body, X, scratch_types=[SMEM_VECTOR]), np.maximum(X, 5))
+
+
+def in_cluster(body, *operands, scratch):
+    out = jax.ShapeDtypeStruct((2, 128), jnp.float32)
+    barrier = plgpu.ClusterBarrier(collective_axes=("cta",))
+    return run(body, *operands, out=out, cluster=(2,), cluster_names=("cta",), scratch_types=[*scratch, barrier])
+
+
+def meet(barrier):
+    plgpu.barrier_arrive(barrier)
+    plgpu.barrier_wait(barrier)
+
+
+def test_multicast_load():
+    def body(x_ref, out_ref, smem, loaded, both):
+        plgpu.copy_gmem_to_smem(x_ref, smem, loaded, collective_axes="cta")
+        plgpu.barrier_wait(loaded)
+        meet(both)
+        out_ref[lax.axis_index("cta")] = smem[...]
+
+    equal(in_cluster(body, X, scratch=[SMEM_VECTOR, plgpu.Barrier()]), np.stack([X, X]))
+
+
+def test_shared_memory_of_the_other_cta():
+    def body(x_ref, out_ref, smem, both):
+        cta = lax.axis_index("cta")
+        smem[...] = x_ref[...] + cta
+        meet(both)
+        out_ref[cta] = plgpu.cluster_ref(smem, {"cta": 1 - cta})[...]
+        meet(both)
+
+    equal(in_cluster(body, X, scratch=[SMEM_VECTOR]), np.stack([X + 1, X]))
+
+
+def test_stores_to_the_other_cta():
+    def body(x_ref, out_ref, smem, arrived, both):
+        cta = lax.axis_index("cta")
+        plgpu.async_store_smem(x_ref[...] + cta, smem, arrived, cluster_idx=1 - cta, cluster_dim="cta")
+        plgpu.barrier_wait(arrived)
+        out_ref[cta] = smem[...]
+        meet(both)
+
+    equal(in_cluster(body, X, scratch=[SMEM_VECTOR, plgpu.Barrier()]), np.stack([X + 1, X]))
+
+
+def test_loads_with_a_layout():
+    def body(m_ref, out_ref, smem, loaded):
+        plgpu.copy_gmem_to_smem(m_ref, smem, loaded)
+        plgpu.barrier_wait(loaded)
+        takes_index = "idx" in inspect.signature(plgpu.load).parameters  # JAX 0.10.2
+        value = plgpu.load(smem, *[()] * takes_index, layout=plgpu.Layout.WGMMA)
+        smem[...] = plgpu.layout_cast(value, plgpu.Layout.WGMMA) * 2
+        plgpu.commit_smem()
+        plgpu.copy_smem_to_gmem(smem, out_ref)
+        plgpu.wait_smem_to_gmem(0)
+
+    out = jax.ShapeDtypeStruct((64, 64), jnp.float16)
+    equal(run(body, MATRIX, out=out, scratch_types=[SMEM_MATRIX, plgpu.Barrier()]), MATRIX * 2)
+
+
+def test_predicated_store():
+    def body(x_ref, out_ref, smem):
+        cta = lax.axis_index("cta")
+        smem[...] = x_ref[...] + cta
+        plgpu.commit_smem()
+        plgpu.copy_smem_to_gmem(smem, out_ref, predicate=cta == 1)
+        plgpu.wait_smem_to_gmem(0)
+
+    equal(run(body, X, grid=(2,), grid_names=("cta",), scratch_types=[SMEM_VECTOR]), X + 1)
+
+
+def test_views_of_refs():
+    def body(x_ref, out_ref, smem):
+        smem[...] = x_ref[...]
+        out_ref[...] = smem.reshape(2, 64).at[1].reshape(4, 16)[...]
+
+    out = jax.ShapeDtypeStruct((4, 16), jnp.float32)
+    equal(run(body, X, out=out, scratch_types=[SMEM_VECTOR]), X[64:].reshape(4, 16))
+
+
+def test_prefetch_grid_dependencies_and_prints(capfd):
+    def body(x_ref, out_ref):
+        plgpu.griddepcontrol_wait()
+        plgpu.async_prefetch(x_ref)
+        value = x_ref[...]
+        pl.debug_print("first: {}", x_ref[1])
+        plgpu.print_layout("layout: {}", value)
+        out_ref[...] = value
+        plgpu.griddepcontrol_launch_dependents()
+
+    equal(run(body, X), X)
+    assert "first: 1.0" in capfd.readouterr().out
+
+
+def test_state_of_plain_values():
+    def body(x_ref, out_ref):
+        def double(value):
+            value[...] = value[...] * 2
+
+        out_ref[...] = pl.run_state(double)(x_ref[...])
+
+    equal(run(body, X), X * 2)
+
+
+pallas_call = getattr(plgpu, "pallas_call", pl.pallas_call)  # the former is new in JAX 0.12
+
+
+@pytest.mark.parametrize("semantics", ["parallel", "sequential"])
+def test_pallas_call(semantics):
+    def body(x_ref, out_ref, smem):
+        smem[...] = x_ref[...]
+        out_ref[...] = smem[...] * 2 + (pl.program_id(0) + 10 * pl.num_programs(0)).astype(jnp.float16)
+
+    x = np.concatenate([MATRIX] * 4)
+    call = pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        grid=(4, 1),
+        in_specs=[plgpu.BlockSpec((64, None, 64), lambda i, j: (i, j, 0), transforms=TILED)],
+        out_specs=plgpu.BlockSpec((64, 64), lambda i, j: (i, j), transforms=TILED),
+        scratch_shapes=[SMEM_MATRIX],
+        compiler_params=plgpu.CompilerParams(
+            dimension_semantics=[semantics, "sequential"],
+            max_concurrent_steps=2,
+            lowering_semantics=plgpu.LoweringSemantics.Lane,
+        ),
+    )
+    equal(mgpu.from_pallas(call)(x[:, None]), x * 2 + np.arange(4, dtype=np.float16).repeat(64)[:, None] + 40)
+
+
+def test_pallas_call_that_works_in_place():
+    def body(x_ref, out_ref):
+        out_ref[pl.ds(0, 64)] = x_ref[pl.ds(0, 64)] * 2
+
+    whole = pl.BlockSpec(memory_space=plgpu.GMEM)
+    call = pallas_call(
+        body,
+        out_shape=VECTOR,
+        in_specs=[whole],
+        out_specs=whole,
+        input_output_aliases={0: 0},
+        compiler_params=plgpu.CompilerParams(),
+    )
+    equal(mgpu.from_pallas(call)(X), np.concatenate([X[:64] * 2, X[64:]]))
+
+
+def test_a_signal_to_another_gpu_is_refused():
+    def body(x_ref, out_ref, semaphore):
+        pl.semaphore_signal(semaphore, 1, device_id=1)
+
+    line = inspect.getsourcelines(body)[1] + 1
+    message = f"test_from_pallas_operations.py:{line} semaphore_signal: device_id names another GPU"
+    with pytest.raises(Unsupported, match=message):
+        run(body, X, scratch_types=[plgpu.SemaphoreType.REGULAR])
+
+
+def test_inline_mlir_is_refused():
+    def body(x_ref, out_ref):
+        @plgpu.inline_mgpu()
+        def nothing(_):
+            pass
+
+        nothing()
+
+    with pytest.raises(Unsupported, match=r"test_from_pallas_operations.py:\d+ inline_mgpu: needs the GPU compiler"):
+        run(body, X)
