@@ -30,7 +30,7 @@ python -m pytest -q tests/architecture
 endef
 export CHECKS
 
-.PHONY: help demo dashboard test test-newest browser-test check format bench lock clean
+.PHONY: help demo dashboard screenshots test test-newest test-gpu browser-test check format bench lock clean
 
 help: ## List these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -42,6 +42,11 @@ demo: $(VENV)/.installed-core ## Simulate a matmul, print the report, write the 
 dashboard: $(VENV)/.installed-dashboard build/demo ## Open the demo's captures in the web dashboard
 	$(VENV)/bin/mgpu dashboard build/demo
 
+screenshots: $(VENV)/.installed-test ## Renew the dashboard's pictures in docs/images (needs Chromium)
+	rm -rf build/screenshots
+	for stages in 4 2; do $(VENV)/bin/python examples/04_warp_specialized_matmul.py --size 1024 --stages $$stages --profile-dir build/screenshots >/dev/null; done
+	CHROMIUM='$(CHROMIUM_PATH)' $(VENV)/bin/python docs/screenshots.py build/screenshots
+
 build/demo: | $(VENV)/.installed-core
 	$(MAKE) demo
 
@@ -50,6 +55,9 @@ test: $(VENV)/.installed-test ## Run all tests that need neither a browser nor a
 
 test-newest: $(NEWEST_VENV)/.installed-test ## The same with Python 3.12 and the newest JAX
 	$(NEWEST_VENV)/bin/python $(SUITE)
+
+test-gpu: $(VENV)/.installed-gpu ## Run the tests that need an NVIDIA GPU
+	JAX_PLATFORMS=cuda,cpu $(VENV)/bin/python -m pytest -m gpu $(PYTEST_ARGS)
 
 browser-test: $(VENV)/.installed-test ## Drive the dashboard in a real Chromium (CHROMIUM=path to choose one)
 	@test -n '$(CHROMIUM_PATH)' || { echo 'No Chromium found: install one (Debian: apt-get install chromium) or set CHROMIUM=/path/to/it.' >&2; exit 1; }
@@ -65,7 +73,8 @@ format: $(VENV)/.installed-check ## Format the code and apply the linter's safe 
 	$(VENV)/bin/ruff check --fix
 
 bench: $(VENV)/.installed-test ## Measure speed and accuracy; rewrites the figures in docs/
-	@for script in $$(ls benchmarks/*.py | grep -v __init__); do echo "== $$script"; $(VENV)/bin/python $$script; done
+	JAX_PLATFORMS=cpu $(VENV)/bin/python -m benchmarks.accuracy
+	JAX_PLATFORMS=cpu $(VENV)/bin/python -m benchmarks.speed
 
 lock: ## Write constraints/*.txt anew from clean environments
 	@$(FIND_PYTHON312); set -- py311 $(PYTHON) py312 "$$found"; \
@@ -97,6 +106,10 @@ $(VENV)/.installed-dashboard: $(VENV)/.installed-core
 $(VENV)/.installed-test: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
 	$(VENV)/bin/python $(INSTALL) $(CONSTRAINTS:%=-c %) -e '.[dashboard,ui,test]'
 	@touch $@ $(VENV)/.installed-core $(VENV)/.installed-dashboard
+
+$(VENV)/.installed-gpu: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
+	$(VENV)/bin/python $(INSTALL) $(CONSTRAINTS:%=-c %) -e '.[test,gpu]'
+	@touch $@ $(VENV)/.installed-core
 
 $(VENV)/.installed-check: $(VENV)/.installed-test
 	$(VENV)/bin/python $(INSTALL) $(CONSTRAINTS:%=-c %) -e '.[check]'

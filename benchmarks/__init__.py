@@ -1,1 +1,1 @@
-"""What is measured about this project itself: how near the simulated times are to real ones, and how fast it simulates."""
+"""Measurements of the project itself: how near simulated times are to real ones, and how fast it simulates."""

@@ -39,7 +39,7 @@ def extra(attributes: Mapping[str, Any]) -> Any:
 
 
 def is_plain(component: Component) -> bool:
-    """Returns True if a component and all below it are HTML elements or text fields, without an id of Dash's own kind."""
+    """Returns True if a component and all below it are HTML or text fields, without an id of Dash's own kind."""
     if isinstance(component, dcc.Input):
         return True
     if component._namespace != _NAMESPACE or isinstance(getattr(component, "id", None), dict):  # pyright: ignore[reportAttributeAccessIssue]

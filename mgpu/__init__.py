@@ -85,12 +85,12 @@ if TYPE_CHECKING:
     from mgpu.lang.warps import warp_map as warp_map
     from mgpu.launch.device_choice import device as device
     from mgpu.launch.device_choice import set_device as set_device
-    from mgpu.launch.race_log import get_races as get_races
-    from mgpu.launch.race_log import reset as reset
     from mgpu.launch.from_pallas import from_pallas as from_pallas
     from mgpu.launch.kernel import kernel as kernel
     from mgpu.launch.pallas_call import pallas_call as pallas_call
     from mgpu.launch.profile import profile as profile
+    from mgpu.launch.race_log import get_races as get_races
+    from mgpu.launch.race_log import reset as reset
     from mgpu.params import CompilerParams as CompilerParams
     from mgpu.params import LoweringSemantics as LoweringSemantics
     from mgpu.params import TraceScope as TraceScope

@@ -34,6 +34,9 @@ from jax._src.state.types import Transform as Transform
 from jax._src.state.types import TransformedRef as TransformedRef
 from jax._src.state.types import TransposeTransform as TransposeTransform
 
+# Inline assembly, in which the recorder of the GPU target is written; `jax.extend.mlir` leaves this dialect out.
+from jaxlib.mlir.dialects import llvm as llvm
+
 Effect = _effects.Effect
 
 _source_info_util.register_exclusion(__file__)
@@ -170,10 +173,3 @@ def scan_split(params: dict[str, Any], invars: Sequence[Any]) -> tuple[list[Any]
     # JAX 0.12 keeps the three groups as a flat tree instead of counts.
     consts, carry, xs = (list(group) for group in params["ft_in"].update(list(invars)).unpack())
     return consts, carry, xs
-
-
-@contextlib.contextmanager
-def at_source_of(equation: Any) -> Iterator[None]:
-    """Attributes what is traced meanwhile to the line that made `equation`, under the settings that it was made with."""
-    with _source_info_util.user_context(equation.source_info.traceback), equation.ctx.manager:
-        yield

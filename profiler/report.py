@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from typing import Any
 
 import polars as pl
@@ -80,7 +81,7 @@ class Report:
         counted = rows.group_by("kind", "message", maintain_order=True).agg(pl.col("count").sum(), tracks=pl.len())
         for kind, message, count, tracks in counted.iter_rows():
             notes.append(f"{kind}: {message} ({count:,} on {tracks:,} tracks)" if tracks > 1 else f"{kind}: {message}")
-        if self.bubbles.provenance == "inferred":
+        if self.bubbles.provenance == "inferred" and self.utilisation.sms_used:
             notes.append("tensor-core activity is inferred from MMA issues and waits: bubbles are estimates.")
         return notes
 
@@ -100,6 +101,16 @@ class Report:
     def _repr_html_(self) -> str:
         """Shows the report in a notebook."""
         return render_html(report_sections(self))
+
+    def figure(self, name: str = "timeline", units: str = "cycles") -> Any:
+        """Returns a Plotly chart for a notebook: "timeline", "tensor_core", "roles", "barriers", "pipeline", ...
+
+        Raises:
+          ParamsError: there is no such chart; the message lists those there are.
+        """
+        # Not an import statement: the dashboard sits above the profiler, and Plotly is optional.
+        charts: Any = importlib.import_module("dashboard.figures.notebook")
+        return charts.draw(self, name, units)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the report as a JSON object. Keys are stable and carry their units; shares are 0 to 1."""

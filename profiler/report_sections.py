@@ -58,15 +58,12 @@ def report_sections(report: Report) -> list[Section]:
 
 
 def _summary(report: Report) -> Section:
-    header, use = report.trace.header, report.utilisation
+    header = report.trace.header
     grid = "x".join(str(size) for size in header.grid) or "1"
-    peak = f", {use.peak_share:.1%} of peak" if use.peak_flops_per_cycle else ""
     title = f"{header.kernel}  launch {header.launch}  {header.device} ({header.provenance})  grid {grid}"
     clock = f" at {header.clock_hz / 1e9:.3f} GHz" if header.clock_hz else ""
     lines = [
-        f"{report.kernel_cycles:,} cycles = {report.kernel_us:,.2f} µs{clock}; "
-        f"tensor core {use.busy_share_of_used_sms:.1%} busy on {use.sms_used} of {use.sms} SMs, "
-        f"{use.flops_per_cycle:,.0f} FLOP/cycle/SM{peak}",
+        f"{report.kernel_cycles:,} cycles = {report.kernel_us:,.2f} µs{clock}; {_throughput(report)}",
         f"events: {report.trace.events_kept:,} kept, {report.trace.events_dropped:,} dropped; "
         f"recording took {report.recording_share:.1%} of warpgroup time and "
         f"{format_bytes(header.profile_smem_bytes)} of SMEM per CTA{_unprofiled(report)}",
@@ -75,6 +72,20 @@ def _summary(report: Report) -> Section:
         f"Verdict: {report.verdict}.",
     ]
     return Section(title, tuple(lines))
+
+
+def _throughput(report: Report) -> str:
+    """Says what the launch achieved: of its tensor cores, or, if it used none, of its copies."""
+    use, roof = report.utilisation, report.roofline
+    if not use.sms_used:
+        moved = roof.load_bytes + roof.store_bytes
+        rate = moved / max(report.window.end * report.balance.sms.height, 1)
+        return f"no MMA; TMA moved {format_bytes(moved)}, {rate:,.1f} bytes/cycle on each of the SMs in use"
+    peak = f", {use.peak_share:.1%} of peak" if use.peak_flops_per_cycle else ""
+    return (
+        f"tensor core {use.busy_share_of_used_sms:.1%} busy on {use.sms_used} of {use.sms} SMs, "
+        f"{use.flops_per_cycle:,.0f} FLOP/cycle/SM{peak}"
+    )
 
 
 def _unprofiled(report: Report) -> str:

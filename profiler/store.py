@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from mgpu import environment
 from mgpu.capture import Capture, CaptureHeader
 from mgpu.errors import CaptureError
 from mgpu.profile_dir import CAPTURE_FILE, list_launches
@@ -67,6 +68,8 @@ class Launch:
 def open_profile(path: str | Path) -> list[Launch]:
     """Returns the launches at `path`: a profile directory, one launch folder, or a capture file.
 
+    A script that `mgpu run` made record elsewhere (`mgpu.environment`) finds its launches all the same.
+
     Raises:
       CaptureError: there is nothing of the kind.
     """
@@ -75,6 +78,9 @@ def open_profile(path: str | Path) -> list[Launch]:
         return [Launch(path)]
     if (path / CAPTURE_FILE).is_file():
         return [Launch(path / CAPTURE_FILE)]
+    elsewhere = environment.profile_dir("")
+    if elsewhere and not (path.is_dir() and list_launches(path)):
+        path = Path(elsewhere)
     launches = [Launch(folder / CAPTURE_FILE) for folder in list_launches(path)]
     if not launches:
         raise CaptureError(

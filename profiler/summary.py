@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from mgpu import environment
 from mgpu.errors import CaptureError
 from profiler.export.perfetto import export_perfetto
 from profiler.report import build_report
@@ -19,8 +18,7 @@ def summarise(directory: str | Path, width: int = 100) -> str:
     """Analyses the newest launch of a profile directory and writes its Perfetto trace, tables and report beside it.
 
     Args:
-      directory: a profile directory, or the folder of one launch. If `mgpu run` recorded the kernels elsewhere
-        (`mgpu.environment`), that directory is taken.
+      directory: a profile directory, or the folder of one launch.
       width: columns of the text.
 
     Returns:
@@ -29,7 +27,6 @@ def summarise(directory: str | Path, width: int = 100) -> str:
     Raises:
       CaptureError: there is no launch, or it cannot be read or written.
     """
-    directory = environment.profile_dir(str(directory))
     launches = open_profile(directory)
     if not launches:
         raise CaptureError(

@@ -1,9 +1,9 @@
 """FlashAttention-3's forward pass for head dimension 128, with the parts that its ablation takes away.
 
-arXiv 2407.08608, section 3 and table 2: a CTA computes 128 query rows with two consumer warpgroups, over key/value blocks
-of 176 rows in two stages each; CTAs are persistent. `ping_pong`: barriers let the consumers take turns on the tensor
-core, so that one's softmax runs under the other's matmuls. `overlap`: a warpgroup's softmax of a block runs under its own
-value matmul of the block before. `specialised`: a producer warpgroup loads; without it the first consumer does.
+arXiv 2407.08608, section 3 and table 2: a CTA computes 128 query rows with two consumer warpgroups, over key/value
+blocks of 176 rows in two stages each; CTAs are persistent. `ping_pong`: barriers let the consumers take turns on the
+tensor core, so that one's softmax runs under the other's matmuls. `overlap`: a warpgroup's softmax of a block runs under
+its own value matmul of the block before. `specialised`: a producer warpgroup loads; without it the first consumer does.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from benchmarks.accuracy.pipelines import swizzled
 
 STRIP_N = 64
 LANE_ARRIVAL_CYCLES = 2 * 128
-"""Two barriers, 128 arrivals each, one after another because they change one word of SMEM: a round of 128 lanes takes 218
-cycles, one of a single lane 59 to 82 (github hibouwu/CUDA_optimazation, gh200_sm90 EXP-11 and R13)."""
+"""Two barriers, 128 arrivals each, one after another because they change one word of SMEM: a round of 128 lanes takes
+218 cycles, one of a single lane 59 to 82 (github hibouwu/CUDA_optimazation, gh200_sm90 EXP-11 and R13)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +39,8 @@ class Matmul:
       lane_arrivals: all lanes of all consumers arrive on `empty`, and on `full` before they wait for it, as with
         `cuda::barrier`; so the consumers run in step. The language has one arrival for a warpgroup. The other 127 of
         each barrier are a busy loop of `LANE_ARRIVAL_CYCLES`.
-      specialised: a producer warpgroup loads; without it the first consumer does, `stages - 1` steps ahead.
+      specialised: a producer warpgroup loads; without it the first consumer does, `stages - 1` steps ahead, and a tile
+        ends when its stores have.
     """
 
     tile_m: int
@@ -238,5 +239,5 @@ def _multiply_tile(
         plgpu.commit_smem()
         target = refs.out_gmem.at[pl.ds(first_row, tile_rows), pl.ds(column + strip * STRIP_N, STRIP_N)]
         plgpu.copy_smem_to_gmem(buffer, target)
-    if shape.num_ctas is None:
+    if shape.num_ctas is None or not shape.specialised:
         plgpu.wait_smem_to_gmem(0)

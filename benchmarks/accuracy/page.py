@@ -15,8 +15,8 @@ _HEAD = """# How near the simulated times are
 Written by `make bench` from `benchmarks/accuracy/results/`; do not edit.
 
 Real kernels, written in the kernel language, run on the simulated H100 and are compared with published measurements.
-**fit** marks a measurement that fixed a parameter; everything else is prediction. All other device numbers come from the
-sources that `mgpu/devices/h100.toml` gives for each.
+**fit** marks a measurement that fixed a parameter; everything else is prediction. All other device numbers come from
+the sources that `mgpu/devices/h100.toml` gives for each.
 
 ![Predicted against measured, relative to the largest measurement of each group](accuracy.svg)
 """
@@ -24,8 +24,8 @@ sources that `mgpu/devices/h100.toml` gives for each.
 _TAIL = """
 ## The clock
 
-Cycles are what the simulator computes; a rate in Tflop/s needs the clock too, and that depends on power. A kernel's clock
-is taken as `clock x (0.5 + utilisation of the tensor cores)` = constant, up to the boost clock. The 0.5 comes from two
+Cycles are what the simulator computes; a rate in Tflop/s needs the clock too, and that depends on power. A kernel's
+clock is taken as `clock x (0.5 + utilisation of the tensor cores)` = constant, up to the boost clock. The 0.5 comes from two
 points of one GH200 (which allow 0.27 to 0.74); the constant belongs to a machine and its data, and is fitted for each
 group on one kernel, as its note says.
 
@@ -36,8 +36,8 @@ An event costs `record_event_cycles` of the warpgroup that records it; `mgpu/dev
 
 ## What is not modelled
 
-- Distance: all SMs are equally far from L2 and HBM. Second level effects of DRAM (banks, refresh, read-write turns) are in
-  the achieved bandwidth only.
+- Distance: all SMs are equally far from L2 and HBM. Second level effects of DRAM (banks, refresh, read-write turns)
+  are in the achieved bandwidth only.
 - Bank conflicts of SMEM, instruction cache misses, register bank conflicts, instruction scheduling inside a warp. A
   stretch of tile arithmetic takes as long as its busiest pipe, or its longest dependent chain.
 - Contention of TMA and wgmma for SMEM (measured at 0.25 %, GH200), of wgmma and register stores (10 %).

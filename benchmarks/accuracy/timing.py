@@ -15,8 +15,8 @@ from mgpu.sim.simulation import prepare, simulate
 
 IDLE_LOAD = 0.5
 """Power that goes with the clock alone, relative to that of busy tensor cores. Fitted to two points of GH200, the same
-kernel at 8192^3 (657 Tflop/s, 1.38 to 1.41 GHz) and 2048^3 (587 Tflop/s, 1.64 to 1.72 GHz), which allow 0.27 to 0.74: github
-hibouwu/CUDA_optimazation, gh200_sm90."""
+kernel at 8192^3 (657 Tflop/s, 1.38 to 1.41 GHz) and 2048^3 (587 Tflop/s, 1.64 to 1.72 GHz), which allow 0.27 to 0.74:
+github hibouwu/CUDA_optimazation, gh200_sm90."""
 
 ITERATIONS = 4
 TOLERANCE = 0.01

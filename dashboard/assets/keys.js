@@ -17,7 +17,7 @@
     ArrowDown: (t) => { t.scroll += 60; t.changed({ keep: true }); },
     Escape: (t) => { t.marks = []; t.clear(); },
   };
-  let wantsPage = 0;
+  let wantsPage = -Infinity;
 
   function toggleHelp(_, open) {
     const help = document.getElementById("help");
@@ -44,7 +44,7 @@
     const timeline = window.mgpu.timeline && window.mgpu.timeline.canvas.isConnected ? window.mgpu.timeline : null;
     const help = document.getElementById("help");
     if (key === "Escape" && help && !help.hidden) return toggleHelp(null, false);
-    if (performance.now() - wantsPage < 1500 && openPage(key)) { wantsPage = 0; return event.preventDefault(); }
+    if (performance.now() - wantsPage < 1500 && openPage(key)) { wantsPage = -Infinity; return event.preventDefault(); }
     if (key === "g") wantsPage = performance.now();
     else if (key === "?") toggleHelp();
     else if (key === "u") window.mgpu.toggleUnits();

@@ -4,6 +4,7 @@ from dashboard.figures.barriers import barrier_matrix as barrier_matrix
 from dashboard.figures.categories import role_categories as role_categories
 from dashboard.figures.compare import waterfall as waterfall
 from dashboard.figures.critical_path import critical_path_strip as critical_path_strip
+from dashboard.figures.notebook import draw as draw
 from dashboard.figures.pipeline import pipeline_depth as pipeline_depth
 from dashboard.figures.pipeline import pipeline_gantt as pipeline_gantt
 from dashboard.figures.roofline import roofline as roofline
@@ -15,6 +16,7 @@ from dashboard.figures.timeline import sm_timeline as sm_timeline
 __all__ = [
     "barrier_matrix",
     "critical_path_strip",
+    "draw",
     "pipeline_depth",
     "pipeline_gantt",
     "role_categories",

@@ -44,12 +44,12 @@ def _file(context: PageContext, file: SourceFile) -> Component:
     grid = html.Table(
         [html.Thead(head), html.Tbody(rows)], className="table source", **extra({"aria-label": file.name})
     )
-    part = f"lines {numbers[0]} to {numbers[-1]} of {len(file.text)}; " if 0 < len(numbers) < len(file.text) else ""
+    part = f"lines {numbers[0]} to {numbers[-1]} of {len(file.text)}" if 0 < len(numbers) < len(file.text) else ""
     return card(
         file.name,
         *notes([file.problem] if file.problem else []),
         html.Div(grid, className="table-scroll"),
-        note=f"{context.units.name} over all warpgroups; {part}{file.path}",
+        note=f"{context.units.name} over all warpgroups; {part or 'whole file'}",
     )
 
 

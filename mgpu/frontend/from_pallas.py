@@ -7,7 +7,7 @@ tables in `mgpu.frontend.pallas_rules` say each of its operations in our languag
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -21,7 +21,7 @@ from mgpu.frontend.pallas_rules import RULES
 from mgpu.frontend.pallas_rules.allocations import allocation_type, imported_ref
 from mgpu.frontend.pallas_rules.control import argument_names
 from mgpu.frontend.pallas_rules.refs import ImportedRef
-from mgpu.frontend.pallas_rules.translator import Translator, is_jaxpr, open_jaxpr
+from mgpu.frontend.pallas_rules.translator import Translator, open_jaxpr
 from mgpu.frontend.program import KernelProgram
 from mgpu.jax_internals import AbstractRef, current_source_line, hide_from_source_lines
 
@@ -37,13 +37,6 @@ def is_kernel_equation(equation: Any) -> bool:
         type(mesh).__name__ == "Mesh" and hasattr(mesh, "thread_name")
         for mesh in meshes.get(equation.primitive.name, ())
     )
-
-
-def holds_kernel(equation: Any, is_kernel: Callable[[Any], bool]) -> bool:
-    """True for an equation with a kernel somewhere in the jaxprs that it holds."""
-    held = [x for value in equation.params.values() for x in (value if isinstance(value, tuple) else (value,))]
-    jaxprs = [open_jaxpr(value)[0] for value in held if is_jaxpr(value)]
-    return any(is_kernel(inner) or holds_kernel(inner, is_kernel) for jaxpr in jaxprs for inner in jaxpr.eqns)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -59,11 +59,6 @@ def regions_of(equation: Any) -> tuple[Region, ...]:
             _region(params["cond_jaxpr"], [*atoms[:num_cond], *carry]),
             _region(params["body_jaxpr"], [*atoms[num_cond : num_cond + num_body], *carry]),
         )
-    if name == "core_map":  # a warp-level region in JAX 0.10.2
-        jaxpr = _open(params["jaxpr"])
-        return (Region(jaxpr, _pair(jaxpr.constvars, atoms)),)
-    if name == "mpmd_map":  # the same in JAX 0.12
-        return tuple(_region(jaxpr, atoms) for jaxpr in params["jaxprs"])
     found = [value for _, value in sorted(params.items()) if isinstance(value, (jex_core.Jaxpr, jex_core.ClosedJaxpr))]
     return tuple(_region(jaxpr, atoms) for jaxpr in found[:1])
 

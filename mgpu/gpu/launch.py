@@ -68,7 +68,7 @@ class GpuLauncher:
           Unsupported: JAX's module does not have something. (Inside a trace, what only its compiler finds is raised by
             JAX itself, when it compiles.)
         """
-        if not on_gpu() and not any(isinstance(operand, Tracer) for operand in operands):
+        if operands and not on_gpu() and not any(isinstance(operand, Tracer) for operand in operands):
             raise DeviceError(
                 f"kernel {self.kernel.program.name}: MGPU_TARGET=gpu, but JAX's default device is "
                 f"{backend.get_default_device()}. Without a GPU kernels can be lowered, "

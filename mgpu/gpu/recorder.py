@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental.mosaic.gpu import utils as mosaic_utils
 from jax.experimental.pallas import mosaic_gpu
-from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import llvm
+from jax.extend.mlir import ir
 
 from mgpu.capture import pack_tag
 from mgpu.gpu import ptx
+from mgpu.jax_internals import llvm
 from mgpu.params import TraceScope
 from mgpu.sites import Edge
 from mgpu.units import WARPS_PER_WARPGROUP

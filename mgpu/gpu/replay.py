@@ -24,7 +24,7 @@ from mgpu.gpu.allocations import allocation_type
 from mgpu.gpu.recorder import Recorder
 from mgpu.gpu.references import UnionRefs, apply_transforms, is_barrier, slot_number, slot_terms
 from mgpu.gpu.rules import RULES, WITHOUT_COUNTERPART, Call
-from mgpu.jax_internals import AbstractRef, SourceLine, at_source_of, scan_split, source_line
+from mgpu.jax_internals import SourceLine, at_equation, scan_split, source_line
 from mgpu.lang.hopper import AccumulatorSpace
 from mgpu.lang.primitive import KernelEffect, View, unflatten_operands
 from mgpu.lang.ref_union import RefUnionRef
@@ -102,7 +102,7 @@ class Replay:
         source = source_line(equation.source_info)
         self._caller.append(source if source.line else self._caller[-1])
         control = self._control.get(equation.primitive.name)
-        with at_source_of(equation):
+        with at_equation(equation):
             if control is not None:
                 results = control(equation, path)
             elif any(isinstance(effect, KernelEffect) for effect in equation.effects):
@@ -312,18 +312,17 @@ class Replay:
         return []
 
     def _run_state(self, equation: Any, path: Path) -> Sequence[Any]:
-        """Replays a region whose refs hold values: accumulators that start from an array."""
+        """Replays a region in which arrays become refs, such as an accumulator that starts from an array."""
         (region,) = regions_of(equation)
-        states = [pair for pair in region.inputs if not isinstance(getattr(pair[1], "aval", None), AbstractRef)]
+        initial = dict(zip(region.jaxpr.invars, equation.invars, strict=True))
 
         def body(refs: Sequence[Any]) -> None:
-            for inner, outer in region.inputs:
-                self._values[inner] = self._read(outer) if (inner, outer) not in states else None
-            self._values.update(zip([inner for inner, _ in states], refs, strict=True))
-            self._region(region.jaxpr, (*path, 0))
+            self._values.update(zip(region.allocated, refs, strict=True))
+            self._inside(region, (*path, 0))
 
-        start = [_initial_state(inner.aval, self._read(outer)) for inner, outer in states]
-        return pl.run_state(body)(start)
+        start = [_initial_state(var.aval, self._read(initial[var])) for var in region.allocated]
+        final = dict(zip(region.allocated, pl.run_state(body)(start), strict=True))
+        return [final[var] if var in final else self._read(initial[var]) for var in region.jaxpr.invars]
 
     def _axis_index(self, equation: Any, path: Path) -> Sequence[Any]:
         name = equation.params["axis_name"]

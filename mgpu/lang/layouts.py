@@ -126,6 +126,20 @@ _TILES: dict[Layout, tuple[int, ...]] = {
 }
 
 
+_FRAGMENTS = (
+    Layout.WGMMA,
+    Layout.WGMMA_8BIT,
+    Layout.WGMMA_UPCAST_2X,
+    Layout.WGMMA_UPCAST_4X,
+    Layout.WGMMA_TRANSPOSED,
+)
+
+
+def is_fragment_layout(layout: Any) -> bool:
+    """True if lanes hold an array in `layout` as wgmma's register fragments: a few neighbours in each of many rows."""
+    return layout in _FRAGMENTS
+
+
 def _axes(axes: int | Sequence[int]) -> tuple[int, ...]:
     return (axes,) if isinstance(axes, int) else tuple(axes)
 

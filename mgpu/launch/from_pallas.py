@@ -12,13 +12,14 @@ import numpy as np
 from jax.core import Tracer
 from jax.extend import core as jex_core
 
-from mgpu.frontend.from_pallas import holds_kernel, import_kernel, is_kernel_equation
-from mgpu.frontend.pallas_rules.translator import is_jaxpr, open_jaxpr
-from mgpu.jax_internals import at_equation, hide_from_source_lines
+from mgpu.frontend.from_pallas import import_kernel, is_kernel_equation
+from mgpu.frontend.pallas_rules.translator import open_jaxpr
+from mgpu.jax_internals import hide_from_source_lines
 from mgpu.launch.device_choice import DeviceChoice, current_choice
 from mgpu.launch.gpu_presence import as_if_on_gpu
 from mgpu.launch.imported_pallas_call import is_pallas_call, run_pallas_call
 from mgpu.launch.operation import SimulatedKernel, launch
+from mgpu.launch.rewriting import rewrite
 from mgpu.launch.transformable import make_transformable
 from mgpu.sim.options import InterpretGPUParams
 from mgpu.sim.simulation import prepare
@@ -104,7 +105,7 @@ class _Imported:
         with as_if_on_gpu(choice):
             closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arrays)
         importer = _Importer(choice, self._options, self._params)
-        return importer.import_jaxpr(closed), jax.tree.structure(shapes)
+        return rewrite(closed, importer.replace), jax.tree.structure(shapes)
 
 
 def _key(
@@ -126,12 +127,8 @@ def _evaluate(closed: Any, tree: Any, operands: Sequence[Any]) -> Any:
     return jax.tree.unflatten(tree, results)
 
 
-def _is_kernel(equation: Any) -> bool:
-    return is_kernel_equation(equation) or is_pallas_call(equation)
-
-
 class _Importer:
-    """Rewrites the jaxpr of a JAX function so that its kernels run here."""
+    """Replaces the kernels in the jaxpr of a JAX function by launches here."""
 
     def __init__(self, choice: DeviceChoice, options: InterpretGPUParams, params: Mapping[str, Any]) -> None:
         self._choice = choice
@@ -139,54 +136,21 @@ class _Importer:
         self._params = params
         self._trees: tuple[Any, Any] | None = None
 
-    def import_jaxpr(self, closed: Any) -> Any:
-        """Returns a jaxpr with its kernels imported, closed."""
-        jaxpr, consts = open_jaxpr(closed)
-        return jax.make_jaxpr(functools.partial(self._evaluate, jaxpr, consts))(*(var.aval for var in jaxpr.invars))
-
-    def _evaluate(self, jaxpr: Any, consts: Sequence[Any], *operands: Any) -> list[Any]:
-        values: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
-        values.update(zip(jaxpr.invars, operands, strict=True))
-
-        def read(atom: Any) -> Any:
-            return atom.val if isinstance(atom, jex_core.Literal) else values[atom]
-
-        for equation in jaxpr.eqns:
-            with at_equation(equation):
-                results = self._perform(equation, [read(atom) for atom in equation.invars])
-            values.update(zip(equation.outvars, results, strict=True))
-        return [read(atom) for atom in jaxpr.outvars]
-
-    def _perform(self, equation: Any, operands: list[Any]) -> Sequence[Any]:
+    def replace(self, equation: Any) -> Callable[..., Sequence[Any]] | None:
+        """Returns what to do in place of an equation (see `rewriting.rewrite`)."""
+        if "in_tree" in equation.params and "out_tree" in equation.params:  # JAX's wrapper around each kernel
+            self._trees = equation.params["in_tree"], equation.params["out_tree"]
         if is_kernel_equation(equation):
-            return self._launch(equation, operands)
+            return functools.partial(self._launch, equation, self._trees)
         if is_pallas_call(equation):
-            return run_pallas_call(equation, operands, self._options, self._params)
-        params = dict(equation.params)
-        if holds_kernel(equation, _is_kernel):
-            if "in_tree" in params and "out_tree" in params:  # JAX's wrapper around each kernel
-                self._trees = params["in_tree"], params["out_tree"]
-            if equation.primitive.name not in _REBOUND:
-                jaxpr, consts = open_jaxpr(next(value for _, value in sorted(params.items()) if is_jaxpr(value)))
-                return self._evaluate(jaxpr, consts, *operands)
-            params = {name: self._import_param(value) for name, value in params.items()}
-        results = equation.primitive.bind(*operands, **params)
-        return results if equation.primitive.multiple_results else [results]
+            return lambda *operands: run_pallas_call(equation, operands, self._options, self._params)
+        return None
 
-    def _launch(self, equation: Any, operands: list[Any]) -> list[Any]:
-        found = import_kernel(equation, operands, self._params, self._trees)
+    def _launch(self, equation: Any, trees: tuple[Any, Any] | None, *operands: Any) -> Sequence[Any]:
+        found = import_kernel(equation, operands, self._params, trees)
         prepared = prepare(found.program, self._choice.device, self._choice.num_sms, self._options)
         results = launch(SimulatedKernel(prepared), list(found.operands))
         num_results = len(results) - len(found.written)
         for ref, value in zip(found.written, results[num_results:], strict=True):
             ref[...] = value
         return results[:num_results]
-
-    def _import_param(self, value: Any) -> Any:
-        if isinstance(value, tuple) and any(map(is_jaxpr, value)):
-            return tuple(map(self._import_param, value))
-        return self.import_jaxpr(value) if is_jaxpr(value) else value
-
-
-# Control flow is bound again around its imported jaxprs; every other call (jit, custom_vjp, ...) is done in place.
-_REBOUND = frozenset({"scan", "while", "cond"})

@@ -159,6 +159,8 @@ class _Call:
         return self.kernels[len(operands)](*operands)
 
     def _make_kernel(self, num_inputs: int) -> Any:
+        # The pipeline has taken these; what is left is a kernel whose grid axes are all parallel.
+        params = dataclasses.replace(self.params, dimension_semantics=None, max_concurrent_steps=1, delay_release=0)
         parallel = [axis for axis in range(len(self.grid)) if axis not in self.sequential]
         made = make_kernel(
             self._grid_body(num_inputs),
@@ -166,7 +168,7 @@ class _Call:
             scratch_types=self.scratch,
             grid=tuple(self.grid[axis] for axis in parallel),
             grid_names=tuple(_axis_name(axis) for axis in parallel),
-            compiler_params=self.params,
+            compiler_params=params,
             **self.launch_options,
         )
         return made.with_aliases(self.aliases) if self.aliases else made

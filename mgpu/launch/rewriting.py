@@ -11,7 +11,9 @@ from jax.extend import core as jex_core
 
 from mgpu.errors import Unsupported
 from mgpu.frontend.pallas_rules.translator import is_jaxpr, open_jaxpr
-from mgpu.jax_internals import source_line
+from mgpu.jax_internals import at_equation, current_source_line, hide_from_source_lines
+
+hide_from_source_lines(__file__)
 
 Replace = Callable[[Any], Callable[..., Sequence[Any]] | None]
 """For an equation, what to call on its operands instead; None to leave it as it is."""
@@ -38,7 +40,8 @@ def _evaluate(jaxpr: Any, consts: Sequence[Any], replace: Replace, *operands: An
         return atom.val if isinstance(atom, jex_core.Literal) else values[atom]
 
     for equation in jaxpr.eqns:
-        results = _perform(equation, [read(atom) for atom in equation.invars], replace)
+        with at_equation(equation):
+            results = _perform(equation, [read(atom) for atom in equation.invars], replace)
         values.update(zip(equation.outvars, results, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
 
@@ -51,8 +54,8 @@ def _perform(equation: Any, operands: list[Any], replace: Replace) -> Sequence[A
     if _holds_replaced(equation, replace):
         if name == "shard_map":
             raise Unsupported(
-                f"{source_line(equation.source_info)} shard_map: kernels inside it cannot be rewritten from outside. "
-                "Profile the function that is mapped, on one device."
+                f"{current_source_line()} shard_map: kernels inside it cannot be reached from outside. "
+                "Import or profile the function that is mapped."
             )
         if name not in _REBOUND:
             jaxpr, consts = open_jaxpr(next(value for _, value in sorted(params.items()) if is_jaxpr(value)))

@@ -147,6 +147,24 @@ def _arrive(step: Step) -> dict[str, Any]:
     return {"kind": SiteKind.BARRIER_ARRIVE, "name": f"arrive {name}", "barrier": name}
 
 
+def _async_store(step: Step) -> dict[str, Any]:
+    _, ref, barrier = _operands(step)
+    buffer, name = _name(step, ref), _name(step, barrier)
+    size = size_bytes(ref)
+    return {
+        "kind": SiteKind.BARRIER_ARRIVE,
+        "name": f"store {buffer} of a peer",
+        "barrier": name,
+        "buffer": buffer,
+        "size_bytes": size,
+    }
+
+
+def _prefetch(step: Step) -> dict[str, Any]:
+    ref = _operands(step)[0]
+    return {"kind": SiteKind.TMA_LOAD, "name": f"prefetch {_name(step, ref)}", "size_bytes": size_bytes(ref)}
+
+
 def _semaphore_wait(step: Step, semaphore: Any) -> dict[str, Any]:
     return {"kind": SiteKind.SYNC, "name": f"wait semaphore {step.refs[semaphore].name}"}
 
@@ -192,6 +210,8 @@ _DESCRIBE: Mapping[str, Callable[[Step], dict[str, Any] | None]] = {
     "barrier_arrive": _arrive,
     "copy_gmem_to_smem": _load,
     "copy_smem_to_gmem": _store,
+    "async_store_smem": _async_store,
+    "async_prefetch": _prefetch,
     "mgpu_semaphore_wait": lambda step: _semaphore_wait(step, _operands(step)[0].ref),
     "semaphore_wait": lambda step: _semaphore_wait(step, step.equation.invars[0]),
     "wait_smem_to_gmem": lambda _: {"kind": SiteKind.STORE_WAIT, "name": "wait stores"},

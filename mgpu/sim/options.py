@@ -20,7 +20,9 @@ class InterpretGPUParams:
         timeline that the kernel has when nobody records.
       max_events: stop with an error after so many simulation events: a loop that never ends.
       detect_races: look for accesses to shared memory that nothing orders, and for stores that need a `commit_smem`;
-        `mgpu.get_races()` returns them. Needs `numerics`; clusters, warp-level code and semaphores are not followed.
+        `mgpu.get_races()` returns them. None watches the first CTAs only, which costs little and shows what all CTAs
+        have in common; True watches all, and about doubles the time of a simulation; False watches none. Needs
+        `numerics`; clusters, warp-level code and semaphores are not followed.
       warm_l2: start with the operands in L2 as far as it holds them, the last ones first to stay, as after an earlier
         launch; by default L2 starts empty.
 
@@ -33,7 +35,7 @@ class InterpretGPUParams:
     record_cycles: int | None = None
     max_events: int = DEFAULT_MAX_EVENTS
     warm_l2: bool = False
-    detect_races: bool = True
+    detect_races: bool | None = None
 
     def __post_init__(self) -> None:
         if self.record_cycles is not None and self.record_cycles < 0:

@@ -20,6 +20,9 @@ from typing import Any
 
 import numpy as np
 
+WATCHED_CTAS = 4
+"""CTAs of a launch that are watched unless all are asked for: they run the same code as the others."""
+
 MAX_CELLS = 256
 """Regions of a CTA that are told apart; a kernel that uses more, such as one row at a time, is not checked further."""
 
@@ -51,7 +54,7 @@ class Race:
     Attributes:
       kernel: name of the kernel.
       first, second: the accesses, in the order in which this run made them.
-      region: index ranges of the second access in its buffer, as bytes from the buffer's begin.
+      region: shape and dtype of what the second access touches.
       needs: what would order them.
       cta, cycle: where and when it was seen first.
       count: how often it was seen, over all CTAs.
@@ -68,10 +71,8 @@ class Race:
 
     def __str__(self) -> str:
         times = f", {self.count} times" if self.count > 1 else ""
-        return (
-            f"kernel {self.kernel}: race in CTA {self.cta} at cycle {self.cycle:,}{times}: {self.second} ({self.region}) "
-            f"is not ordered after {self.first}. {self.needs}"
-        )
+        where = f"kernel {self.kernel}: race in CTA {self.cta} at cycle {self.cycle:,}{times}"
+        return f"{where}: {self.second} ({self.region}) is not ordered after {self.first}. {self.needs}"
 
 
 class RaceLog:
@@ -246,7 +247,9 @@ class CtaRaces:
             self._report(write_place, place, view, _missing_order(write_place, place))
         elif is_async and isinstance(writer, int) and clock.get(("commit", writer), 0) < time:
             needs = "Needs commit_smem() after the write"
-            needs += ", before this access." if writer == place.warpgroup else " and before the arrival that hands it over."
+            needs += (
+                ", before this access." if writer == place.warpgroup else " and before the arrival that hands it over."
+            )
             self._report(write_place, place, view, needs)
 
     def _report(self, first: Place, second: Place, view: np.ndarray, needs: str) -> None:

@@ -19,6 +19,7 @@ from mgpu.lang.transforms import bits_of
 from mgpu.params import TraceScope
 from mgpu.passes.budget import Budget, plan_budget
 from mgpu.passes.checks import check_program
+from mgpu.passes.layouts import check_layouts
 from mgpu.passes.sites import SitePlan, plan_sites
 from mgpu.sim.activity import Activity
 from mgpu.sim.capture_writer import make_capture
@@ -33,7 +34,7 @@ from mgpu.sim.engine import Engine
 from mgpu.sim.failures import deadlock, explain
 from mgpu.sim.machine import Cta, CtaResources, Machine
 from mgpu.sim.options import InterpretGPUParams
-from mgpu.sim.races import CtaRaces, Race, RaceLog
+from mgpu.sim.races import WATCHED_CTAS, CtaRaces, Race, RaceLog
 from mgpu.sim.recorder import Recorder
 from mgpu.sim.semaphore import Semaphore
 from mgpu.sim.values import carrier_dtype, from_carrier, to_carrier, uninitialised
@@ -69,6 +70,7 @@ def prepare(program: KernelProgram, device: Device, num_sms: int, options: Inter
       KernelError: the program is illegal, does not fit, or uses what the simulator does not run.
     """
     check_program(program)
+    check_layouts(program)
     budget = plan_budget(
         program, smem_per_cta_bytes=device.smem_per_cta_bytes, registers_per_sm=device.registers_per_sm
     )
@@ -76,7 +78,7 @@ def prepare(program: KernelProgram, device: Device, num_sms: int, options: Inter
     record_cycles = None
     if program.params.profile_space:
         record_cycles = device.record_event_cycles if options.record_cycles is None else options.record_cycles
-    detect_races = options.detect_races and options.numerics and can_detect_races(program)
+    detect_races = options.detect_races is not False and options.numerics and can_detect_races(program)
     compile_options = Options(record_cycles, options.numerics, detect_races)
     codes = tuple(
         compile_warpgroup(program, plan, device, compile_options, warpgroup)
@@ -186,7 +188,7 @@ class _Run:
         except Exception as error:
             raise explain(error, kernel.codes, kernel.program.name) from error
         if self.engine.unfinished():
-            raise deadlock(self.engine.now, self.warpgroups, kernel.codes, kernel.program.name)
+            raise deadlock(self.engine.now, self.warpgroups, kernel.codes, kernel.program.name, kernel.plan.sites)
         ctas = self.machine.cta_table()
         outputs = [
             values if values.dtype == aval.dtype else from_carrier(values, aval.dtype)
@@ -221,7 +223,7 @@ class _Run:
             cta.rank,
             self._semaphores,
         )
-        if kernel.detect_races:
+        if kernel.detect_races and (kernel.options.detect_races or cta.index < WATCHED_CTAS):
             state.races = CtaRaces(self._race_log, cta.index, budget.num_warpgroups, self.engine)
         self._waiting_ctas.setdefault(cta.cluster, []).append((cta, state))
         if len(cluster.ctas) == program.launch.cluster_size:

@@ -137,10 +137,14 @@ class Warpgroup:
         if self._activity is not None:
             self._log(TMA_LOAD, site, slot, now, data_at, num_bytes, 0)
 
-    def prefetch(self, box: Box | None) -> None:
+    def prefetch(self, box: Box | None, num_bytes: int, site: int) -> None:
         """Starts fetching a box into L2; nobody is told when it is there."""
-        if box is not None:
-            self.cta.memory.read(self.engine.now, self.cta.sm.index, box, by_tma=True)
+        if box is None:
+            return
+        now = self.engine.now
+        there = self.cta.memory.read(now, self.cta.sm.index, box, by_tma=True)
+        if self._activity is not None:
+            self._log(TMA_LOAD, site, -1, now, there, num_bytes, 0)
 
     def store(self, write: Any, box: Box | None, num_bytes: int, commit: bool, site: int) -> None:
         """Starts a TMA store. `write()` copies SMEM to GMEM; it is called when the engine has read SMEM."""

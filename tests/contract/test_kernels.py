@@ -8,6 +8,7 @@ import pytest
 
 from mgpu.devices import load_device
 from mgpu.gpu.target import prepare
+from support.gpu_compositions import COMPOSITIONS
 from support.gpu_kernels import KERNELS
 from support.gpu_lowering import program_of
 
@@ -23,19 +24,21 @@ INTERPRETED = (
     "union_of_buffers",
 )
 
+ALL = KERNELS | COMPOSITIONS
 
-@pytest.mark.parametrize("name", KERNELS)
+
+@pytest.mark.parametrize("name", ALL)
 def test_simulator(name, monkeypatch):
     monkeypatch.setenv("MGPU_TARGET", "sim")
-    kernel, operands, expected = KERNELS[name](None)
+    kernel, operands, expected = ALL[name](None)
     np.testing.assert_array_equal(np.asarray(kernel(*operands)), expected)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", ALL)
 def test_gpu(name, monkeypatch):
     monkeypatch.setenv("MGPU_TARGET", "gpu")
-    kernel, operands, expected = KERNELS[name](None)
+    kernel, operands, expected = ALL[name](None)
     np.testing.assert_array_equal(np.asarray(kernel(*operands)), expected)
 
 
@@ -45,7 +48,7 @@ def test_replayed_kernel_in_jax_interpreter(name):
     mosaic_gpu = pytest.importorskip("jax.experimental.pallas.mosaic_gpu")
     if not hasattr(mosaic_gpu, "force_gpu_interpret_mode"):
         pytest.skip("this JAX has no interpreter for Mosaic GPU kernels")
-    kernel, operands, expected = KERNELS[name](None)
+    kernel, operands, expected = ALL[name](None)
     _, consts = kernel._program(jax.tree.structure(tuple(operands)), operands)
     replayed = prepare(program_of(kernel, *operands), load_device("h100"))
     with mosaic_gpu.force_gpu_interpret_mode(mosaic_gpu.InterpretGPUParams()):

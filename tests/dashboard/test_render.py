@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dash import dcc, html
@@ -94,9 +95,10 @@ def test_the_timeline_follows_its_window_itself() -> None:
 
 
 def test_plain_markup_is_sent_as_one_component() -> None:
-    table = html.Table([html.Tr(html.Td(["a", None, [html.B("b")]], style={"backgroundColor": "red"})), None])
+    cell: Any = ["a", None, [html.B("b")]]
+    table = html.Table([html.Tr(html.Td(cell, style={"backgroundColor": "red"})), None])
     assert to_tree(table) == ["table", {}, ["tr", {}, ["td", {"style": "background-color: red"}, "a", ["b", {}, "b"]]]]
-    page = lighten(html.Div([table, dcc.Loading("x"), "text"]))
+    page: Any = lighten(html.Div([table, dcc.Loading("x"), "text"]))
     assert not is_plain(page)
     assert json.loads(page.children[0].to_plotly_json()["props"]["data-light"]) == to_tree(table)
 

@@ -69,6 +69,16 @@ def test_text_fits_and_shows_every_part(ring: Report, width: int) -> None:
         assert part in text
 
 
+def test_a_kernel_that_only_copies_is_measured_in_bytes() -> None:
+    """One load of 4096 bytes in a launch of 900 cycles on one SM."""
+    trace = TraceBuilder()
+    memory = trace.track("memory", 0, 900)
+    trace.load(memory, 0, 500, "full")
+    text = build_report(trace.build()).to_text(200)
+    assert "no MMA; TMA moved 4.0 KiB, 4.6 bytes/cycle" in text
+    assert "bubbles are estimates" not in text
+
+
 def test_markdown_and_html_hold_every_table(ring: Report) -> None:
     markdown, page = ring.to_markdown(), ring._repr_html_()
     sections = [section for section in report_sections(ring) if section.columns]

@@ -7,7 +7,7 @@ import pytest
 import profiler
 from mgpu.errors import CaptureError
 from mgpu.profile_dir import save_launch
-from profiler.store import TABLES_FOLDER, load_trace, open_profile, read_tables, save_tables
+from profiler.store import TABLES_FOLDER, load_trace, newest_launch, open_profile, read_header, read_tables, save_tables
 from profiler.trace import SCHEMAS
 from support.captures import ring_capture
 
@@ -87,3 +87,25 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path, folder) -> None:
     trace = load_trace(folder)
     with pytest.raises(CaptureError, match="cannot write the tables"):
         save_tables(trace, tmp_path / "missing")
+
+
+def test_launches_that_mgpu_run_recorded_elsewhere_are_found(tmp_path, monkeypatch) -> None:
+    save_launch(tmp_path / "elsewhere", ring_capture())
+    (tmp_path / "own").mkdir()
+    monkeypatch.setenv("MGPU_PROFILE_DIR", str(tmp_path / "elsewhere"))
+    for asked in ("own", "never made"):
+        assert [launch.folder.parent.name for launch in open_profile(tmp_path / asked)] == ["elsewhere"]
+    save_launch(tmp_path / "own", ring_capture())
+    assert [launch.folder.parent.name for launch in open_profile(tmp_path / "own")] == ["own"]
+
+
+def test_the_newest_launch_and_its_header(tmp_path) -> None:
+    folders = [save_launch(tmp_path, ring_capture(stages=stages)) for stages in (2, 3, 4)]
+    for age, folder in zip((5, 9, 9), folders):
+        os.utime(folder / "capture.npz", ns=(age, age))
+    newest = newest_launch(open_profile(tmp_path))
+    assert newest.name == "ring-0003"
+    assert read_header(newest.capture_path) == newest.load_capture().header
+    (tmp_path / "x.npz").write_bytes(b"no")
+    with pytest.raises(CaptureError, match="not a capture"):
+        read_header(tmp_path / "x.npz")

@@ -160,6 +160,7 @@ RULES: Mapping[str, Rule] = {
             "custom_vmap_call",
             "checkpoint",
             "remat",
+            "remat2",
         ),
         _call,
     ),

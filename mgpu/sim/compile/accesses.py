@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -10,13 +11,14 @@ import jax
 from mgpu.frontend.regions import Path
 from mgpu.lang.barriers import BarrierSpace
 from mgpu.lang.hopper import AccumulatorSpace
+from mgpu.lang.layouts import is_fragment_layout
 from mgpu.lang.memory import GMEM, SMEM
 from mgpu.lang.primitive import View
 from mgpu.lang.transforms import bits_of
 from mgpu.sim.compile.boxes import box_of
 from mgpu.sim.compile.context import Context, Local, Rule
 from mgpu.sim.compile.race_hooks import note_access
-from mgpu.sim.compile.recording import operands_of
+from mgpu.sim.compile.recording import operands_of, record, site_of
 from mgpu.sim.compile.refs import Selection, read_text, select, write
 from mgpu.sim.compile.scalars import is_integer_scalar
 from mgpu.sim.compile.synchronisation import barrier_of
@@ -24,6 +26,7 @@ from mgpu.sim.compile.tensor_core import wait_for_mma
 from mgpu.sim.reductions import combine_function
 from mgpu.sim.values import rounding
 from mgpu.sim.warp_schedulers import Work
+from mgpu.sites import Edge
 
 LINE_BYTES, SECTOR_BYTES = 128, 32  # CUDA C++ Best Practices Guide, coalesced access to global memory
 FRAGMENT_ROW = 8  # elements of a row that one store instruction of a warp writes from an accumulator fragment
@@ -80,9 +83,8 @@ def _store_to_gmem(context: Context, view: View, box: str, value: Any) -> None:
         if FRAGMENT_ROW * item_bits < 8 * SECTOR_BYTES:
             moved_bytes = lines * context.device.l2_partial_sector_bytes
     work = context.emitter.constant(Work(smem_bytes=lines * LINE_BYTES))
-    context.emitter.line(
-        f"yield max(run_work(engine.now, {work}), memory.write(engine.now, sm_index, {box}, {moved_bytes})) - engine.now"
-    )
+    done = f"max(run_work(engine.now, {work}), memory.write(engine.now, sm_index, {box}, {moved_bytes}))"
+    context.emitter.line(f"yield {done} - engine.now")
 
 
 def _select(context: Context, view: View, what: str) -> Selection:
@@ -113,7 +115,11 @@ def _load(context: Context, equation: Any, path: Path) -> None:
     (view,) = operands_of(equation)
     selection = _select(context, view, "reading")
     _charge(context, view, selection, is_store=False)
-    _read(context, view, selection, equation.outvars[0])
+    (out,) = equation.outvars
+    _read(context, view, selection, out)
+    loaded = context.values[out]
+    if isinstance(loaded, Local) and is_fragment_layout(equation.params["layout"]):
+        context.values[out] = dataclasses.replace(loaded, is_fragment=True)
 
 
 def _swap(context: Context, equation: Any, path: Path) -> None:
@@ -150,7 +156,7 @@ def _atomic(context: Context, equation: Any, path: Path) -> None:
     view, value = operands_of(equation)
     selection = _select(context, view, "writing")
     text = context.expression(value)
-    # Nothing is returned, so it is posted like a store (PTX `red`).
+    # Nothing is returned, so it costs what a store does (PTX `red`).
     _charge(context, view, selection, is_store=True)
     combine = context.emitter.constant(combine_function(equation.params["operation"], view.dtype))
     write(context, selection, f"{combine}({read_text(context, selection)}, {text})")
@@ -164,11 +170,13 @@ def _async_store_smem(context: Context, equation: Any, path: Path) -> None:
     combine = "None"
     if equation.params["atomic"] is not None:
         combine = emitter.constant(combine_function(equation.params["atomic"], ref.dtype))
+    site = site_of(context, path)
     emitter.spend(work=Work(smem_bytes=size_bytes(ref)))
+    record(context, site, Edge.INSTANT, slot)
     emitter.flush()
     target = selection.text if context.options.numerics else "NO_VALUES"
     text = context.expression(value) if context.options.numerics else "NO_VALUES"
-    emitter.line(f"wg.store_remote({target}, {text}, {combine}, {barrier.base}[{slot}], {size_bytes(ref)}, -1)")
+    emitter.line(f"wg.store_remote({target}, {text}, {combine}, {barrier.base}[{slot}], {size_bytes(ref)}, {site})")
 
 
 RULES: dict[str, Rule] = {

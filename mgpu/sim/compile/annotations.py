@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 
 from mgpu.frontend.regions import Path
-from mgpu.sim.compile.context import Context, Rule
+from mgpu.lang.layouts import is_fragment_layout
+from mgpu.sim.compile.context import Context, Local, Rule
 from mgpu.sim.compile.recording import operands_of
 
 
 def _layout_cast(context: Context, equation: Any, path: Path) -> None:
-    (value,) = operands_of(equation)
-    context.values[equation.outvars[0]] = context.read(value)
+    (atom,) = operands_of(equation)
+    value = context.read(atom)
+    if isinstance(value, Local):
+        value = dataclasses.replace(value, is_fragment=is_fragment_layout(equation.params["layout"]))
+    context.values[equation.outvars[0]] = value
 
 
 def _optimization_barrier(context: Context, equation: Any, path: Path) -> None:

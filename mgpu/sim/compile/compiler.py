@@ -32,12 +32,14 @@ class WarpgroupCode:
       text: the generated source, for people who debug the compiler.
       file: file name that the generated code has in tracebacks.
       source_of: the user's source line behind a line number of the generated code.
+      sources: the user's source line of each generated line.
     """
 
     start: Callable[[Any], Generator[int | None, None, None]]
     text: str
     file: str
     source_of: Callable[[int], SourceLine]
+    sources: tuple[SourceLine, ...] = ()
 
 
 _PREAMBLE = (
@@ -85,7 +87,7 @@ class WarpgroupCompiler:
         file = f"<mgpu {context.program.name} warpgroup {context.warpgroup}>"
         namespace = {**_NAMESPACE, **emitter.namespace}
         exec(compile(text, file, "exec"), namespace)  # our own generated code
-        return WarpgroupCode(namespace["run_warpgroup"], text, file, emitter.source_of)
+        return WarpgroupCode(namespace["run_warpgroup"], text, file, emitter.source_of, tuple(emitter.sources))
 
     def _warp_region(self, context: Context, equation: Any, path: Path) -> None:
         compile_warp_region(context, equation, path, self._control.region)

@@ -43,7 +43,16 @@ class Control:
             "run_scoped": self._run_scoped,
             "run_state": self._run_state,
         }
-        for name in ("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "checkpoint"):
+        for name in (
+            "jit",
+            "pjit",
+            "closed_call",
+            "core_call",
+            "custom_jvp_call",
+            "custom_vjp_call",
+            "checkpoint",
+            "remat2",
+        ):
             self.rules[name] = self._call
 
     def region(self, context: Context, jaxpr: Any, path: Path) -> list[Any]:
@@ -208,7 +217,7 @@ class Control:
             # Barriers must be initialised before anybody uses them. The top scope's are, before the CTA starts.
             emitter.line("if not cta.sync.arrive_and_wait(process): yield None")
             if context.options.detect_races:
-                emitter.line("cta.races.synchronised()")
+                emitter.line("if cta.races: cta.races.synchronised()")
 
 
 def _is_literal(atom: Any) -> bool:

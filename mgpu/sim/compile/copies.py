@@ -35,9 +35,9 @@ def _copy_gmem_to_smem(context: Context, equation: Any, path: Path) -> None:
         if not context.options.numerics:
             target_text = source = "NO_VALUES"
         call = f"wg.load({target_text}, {source}, {box.box}, {barrier.base}[{slot}], {slot}, {box.num_bytes}, {site})"
-        condition = "" if predicate is None else f"if {context.expression(predicate)}: "
+        condition = "True" if predicate is None else context.expression(predicate)
         note_load(context, target, f"{barrier.base}[{slot}]", condition)
-        emitter.line(f"{condition}{call}")
+        emitter.line(call if predicate is None else f"if {condition}: {call}")
     else:
         assert predicate is None
         _collective_load(context, equation, box, target, (barrier, slot), fill, site)
@@ -58,13 +58,13 @@ def _collective_load(
     count = params["group_size"]
     partition, axis = params["partition"], params["axis"]
     constant = emitter.constant(axes)
-    barriers, slot = _at_peers(constant, barrier[0], f"{barrier[0].storage.name}[{barrier[1]}]"), barrier[1]
+    barriers, slot = _at_peers(context, constant, barrier[0], f"{barrier[0].storage.name}[{barrier[1]}]"), barrier[1]
     position = emitter.assign(f"cta.position({constant})", "position")
     if partition == "replicated":
         part, targets = box, f"[{target.text}]"
     else:
         part, piece = _slice(context, box, target, count, axis, position, is_multicast=partition is None)
-        targets = f"[{target.text}]" if partition else _at_peers(constant, target, piece.text)
+        targets = f"[{target.text}]" if partition else _at_peers(context, constant, target, piece.text)
     source = part.source(fill)
     if not context.options.numerics:
         source, targets = "NO_VALUES", f"[NO_VALUES] * {count if partition is None else 1}"
@@ -74,9 +74,13 @@ def _collective_load(
     )
 
 
-def _at_peers(axes: str, selection: Selection, text: str) -> str:
+def _at_peers(context: Context, axes: str, selection: Selection, text: str) -> str:
     """Returns the expression of a list: a selection of one's own buffer, applied to that of each CTA of the group."""
     storage = selection.storage
+    if selection.peer or not storage.entry:
+        raise context.unsupported(
+            f"a collective copy to {storage.allocation.name} of another CTA", "Give one's own buffer and barrier."
+        )
     return f"[{text} for {storage.name} in cta.peer_buffers({axes}, {storage.allocation.number}, {storage.entry} - 1)]"
 
 
@@ -128,6 +132,8 @@ def _async_prefetch(context: Context, equation: Any, path: Path) -> None:
     emitter = context.emitter
     ref, predicate = operands_of(equation)
     box = select_box(context, ref)
+    site = site_of(context, path)
+    record(context, site, Edge.BEGIN)
     emitter.spend(cycles=context.device.tma_issue_cycles)
     emitter.flush()
     if equation.params["collective_axes"]:
@@ -135,8 +141,9 @@ def _async_prefetch(context: Context, equation: Any, path: Path) -> None:
         constant, count = emitter.constant(equation.params["collective_axes"]), equation.params["group_size"]
         position = emitter.assign(f"cta.position({constant})", "position")
         box, _ = _slice(context, box, box.selection, count, None, position, is_multicast=False)
-    call = f"wg.prefetch({box.box})"
+    call = f"wg.prefetch({box.box}, {box.num_bytes}, {site})"
     emitter.line(call if predicate is None else f"if {context.expression(predicate)}: {call}")
+    record(context, site, Edge.END)
 
 
 def _copy_smem_to_gmem(context: Context, equation: Any, path: Path) -> None:
@@ -153,9 +160,9 @@ def _copy_smem_to_gmem(context: Context, equation: Any, path: Path) -> None:
     if context.options.numerics:
         write = _store_write(context, box, source.text, params["reduction_op"], dst)
     call = f"wg.store({write}, {box.box}, {box.num_bytes}, {params['commit_group']}, {site})"
-    condition = "" if predicate is None else f"if {context.expression(predicate)}: "
+    condition = "True" if predicate is None else context.expression(predicate)
     note_store(context, source, params["commit_group"], condition)
-    emitter.line(f"{condition}{call}")
+    emitter.line(call if predicate is None else f"if {condition}: {call}")
     record(context, site, Edge.END)
 
 

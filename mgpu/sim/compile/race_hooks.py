@@ -31,33 +31,35 @@ def note_access(context: Context, view: View, selection: Selection, *, is_store:
     if context.options.detect_races and view.space is SMEM:
         what = "write" if is_store else "read"
         place = _place(context, what, selection)
-        context.emitter.line(f"cta.races.{what}({context.warpgroup}, {selection.text}, {place})")
+        context.emitter.line(f"if cta.races: cta.races.{what}({context.warpgroup}, {selection.text}, {place})")
 
 
-def note_load(context: Context, selection: Selection, barrier: str, condition: str = "") -> None:
+def note_load(context: Context, selection: Selection, barrier: str, condition: str = "True") -> None:
     """Emits the start of a TMA load, under a condition if there is one."""
     if context.options.detect_races:
         place = _place(context, "TMA load", selection)
-        context.emitter.line(f"{condition}cta.races.load({context.warpgroup}, {selection.text}, {barrier}, {place})")
+        context.emitter.line(
+            f"if cta.races and {condition}: cta.races.load({context.warpgroup}, {selection.text}, {barrier}, {place})"
+        )
 
 
-def note_store(context: Context, selection: Selection, closes_group: bool, condition: str = "") -> None:
+def note_store(context: Context, selection: Selection, closes_group: bool, condition: str = "True") -> None:
     """Emits the start of a TMA store, under a condition if there is one."""
     if context.options.detect_races:
         place = _place(context, "TMA store", selection)
         call = f"cta.races.store({context.warpgroup}, {selection.text}, {closes_group}, {place})"
-        context.emitter.line(f"{condition}{call}")
+        context.emitter.line(f"if cta.races and {condition}: {call}")
 
 
 def note_mma(context: Context, operands: list[Selection]) -> None:
     """Emits the start of a wgmma that reads these operands from SMEM."""
     if context.options.detect_races:
         views = "".join(f"({selection.text}, {_place(context, 'wgmma', selection)}), " for selection in operands)
-        context.emitter.line(f"cta.races.mma({context.warpgroup}, ({views}))")
+        context.emitter.line(f"if cta.races: cta.races.mma({context.warpgroup}, ({views}))")
 
 
 def note(context: Context, event: str, *arguments: object) -> None:
     """Emits an event that orders accesses: commit, waited, mma_waited, store_waited, close_store_group."""
     if context.options.detect_races:
         rest = "".join(f", {argument}" for argument in arguments)
-        context.emitter.line(f"cta.races.{event}({context.warpgroup}{rest})")
+        context.emitter.line(f"if cta.races: cta.races.{event}({context.warpgroup}{rest})")

@@ -64,13 +64,13 @@ def test_gantt_draws_every_use_of_every_slot(matmul: LoadedLaunch) -> None:
 
 
 def test_critical_path_strip_is_as_long_as_the_launch(matmul: LoadedLaunch) -> None:
-    figure = figures.critical_path_strip(matmul.report, CYCLES)
-    assert sum(sum(bar["x"]) for bar in figure.data) == matmul.trace.end
+    drawn = bars(figures.critical_path_strip(matmul.report, CYCLES))
+    assert sum(sum(bar["x"]) for bar in drawn) == matmul.trace.end
 
 
 def test_waterfall_leads_from_one_length_to_the_other(matmul: LoadedLaunch, ring: LoadedLaunch) -> None:
     compared = compare_reports(ring.report, matmul.report, across_devices=True)
-    steps = figures.waterfall(compared, CYCLES).data[0]
+    [steps] = bars(figures.waterfall(compared, CYCLES))
     assert sum(steps["y"][:-1]) == pytest.approx(compared.b_cycles, abs=20)
 
 

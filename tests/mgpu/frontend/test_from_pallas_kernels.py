@@ -6,6 +6,8 @@ results must be equal, not close.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,11 +21,12 @@ from jax.experimental.pallas.ops.gpu import (
 )
 
 import mgpu
+from mgpu.errors import RaceWarning
 
 M, N = hopper_matmul_mgpu.MatmulDimension
 
 
-def integers(*shape, dtype=np.float16, seed=0, limit=3):
+def integers(*shape, dtype: Any = np.float16, seed=0, limit=3):
     return np.random.default_rng(seed).integers(-limit, limit + 1, shape).astype(dtype)
 
 
@@ -121,8 +124,16 @@ def test_attention_with_pipeline_emitter():
 
 @pytest.mark.parametrize("compute_wgs", [1, 2])
 def test_attention_backward(compute_wgs):
-    blocks = {"block_q_dkv": 64, "block_kv_dkv": 64, "block_q_dq": 64, "block_kv_dq": 64}
-    config = attention_mgpu.TuningConfig(64, 64, 2, compute_wgs_bwd=compute_wgs, **blocks)
+    config = attention_mgpu.TuningConfig(
+        block_q=64,
+        block_kv=64,
+        max_concurrent_steps=2,
+        compute_wgs_bwd=compute_wgs,
+        block_q_dkv=64,
+        block_kv_dkv=64,
+        block_q_dq=64,
+        block_kv_dq=64,
+    )
     q, k, v = (normals(1, 256, 2, 64, seed=s, scale=0.5) for s in (1, 2, 3))
 
     def gradients(attention):
@@ -165,9 +176,7 @@ def test_ragged_dot(sizes, transpose_rhs):
     assert_equal(result, np.concatenate(parts))
 
 
-@pytest.mark.parametrize("steps", [1, 2, 4])
-@pytest.mark.parametrize("sizes", GROUPS.values(), ids=GROUPS)
-def test_transposed_ragged_dot(sizes, steps):
+def run_transposed_ragged_dot(sizes, steps):
     lhs, rhs = integers(512, 128, seed=1), integers(512, 192, seed=2)
     result = mgpu.from_pallas(transposed_ragged_dot_mgpu.transposed_ragged_dot)(
         lhs,
@@ -180,6 +189,20 @@ def test_transposed_ragged_dot(sizes, steps):
         grid_block_n=1,
     )
     assert_equal(result, np.stack([wide(lhs)[rows].T @ wide(rhs)[rows] for rows in group_slices(sizes)]))
+
+
+@pytest.mark.filterwarnings("ignore::mgpu.errors.RaceWarning")
+@pytest.mark.parametrize("steps", [1, 2, 4])
+@pytest.mark.parametrize("sizes", GROUPS.values(), ids=GROUPS)
+def test_transposed_ragged_dot(sizes, steps):
+    run_transposed_ragged_dot(sizes, steps)
+
+
+def test_transposed_ragged_dot_relies_on_loads_being_slower_than_the_tensor_core():
+    """The kernel reloads a slot one step after the wgmma that reads it, without waiting for that one."""
+    message = r"TMA load of .* at transposed_ragged_dot_mgpu.py:\d+ .* not ordered after wgmma .*wgmma_wait"
+    with pytest.warns(RaceWarning, match=message):
+        run_transposed_ragged_dot(GROUPS["all in the last"], 2)
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import types
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -41,7 +42,7 @@ def exchange_import(module, monkeypatch, **recorded):
     exchanged = types.ModuleType("exchanged_" + module.__name__.rsplit(".", 1)[-1])
     monkeypatch.setitem(sys.modules, exchanged.__name__, exchanged)  # dataclasses look their module up
     exec(compile(source, module.__file__, "exec"), exchanged.__dict__)
-    exchanged.plgpu = Recording(recorded)
+    vars(exchanged)["plgpu"] = Recording(recorded)
     return exchanged
 
 
@@ -86,7 +87,7 @@ def compare(ours, theirs, *, with_lines):
     return zip(events_of(ours, with_lines=with_lines), events_of(theirs, with_lines=with_lines), strict=True)
 
 
-def integers(*shape, seed, dtype=np.float16):
+def integers(*shape, seed, dtype: Any = np.float16):
     return np.random.default_rng(seed).integers(-3, 4, shape).astype(dtype)
 
 
@@ -134,6 +135,7 @@ def test_a_kernel_of_primitive_operations_has_the_same_timeline(tmp_path, monkey
     np.testing.assert_array_equal(ours.ctas["end"] - ours.ctas["begin"], theirs.ctas["end"] - theirs.ctas["begin"])
 
 
+@pytest.mark.filterwarnings("ignore::mgpu.errors.RaceWarning")  # see test_from_pallas_kernels
 @pytest.mark.parametrize(
     ("module", "call"),
     [

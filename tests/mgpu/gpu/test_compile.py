@@ -13,8 +13,11 @@ import mgpu as plgpu
 from mgpu.passes.sites import plan_sites
 from support import mosaic_compiler
 from support.examples import load_example
+from support.gpu_compositions import COMPOSITIONS
 from support.gpu_kernels import KERNELS
 from support.gpu_lowering import kernel_modules, lower_for_gpu, program_of
+
+ALL = KERNELS | COMPOSITIONS
 
 pytestmark = pytest.mark.skipif(
     not mosaic_compiler.is_available(), reason=f"{mosaic_compiler.PACKAGES} does not name the compiler's packages"
@@ -33,10 +36,10 @@ def compile_kernel(folder, kernel, *operands):
 
 @pytest.mark.parametrize("scope", list(plgpu.TraceScope))
 @pytest.mark.parametrize("space", [64, 100_000], ids=["smem", "gmem"])
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", ALL)
 def test_recorded_kernel_compiles_without_spills(name, space, scope, tmp_path):
     params = plgpu.CompilerParams(profile_space=space, profile_dir=str(tmp_path), profile_trace_scope=scope)
-    kernel, operands, _ = KERNELS[name](params)
+    kernel, operands, _ = ALL[name](params)
     compiled = compile_kernel(tmp_path, kernel, *operands)
     assert compiled.spill_bytes == 0
     assert compiled.ptx.count("st.shared.v2.b32 [mgpu_next]") == (compiled.ptx.count("mov.u32 clock, %clock;")) * (

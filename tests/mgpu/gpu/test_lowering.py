@@ -14,6 +14,7 @@ import mgpu as plgpu
 import mgpu.lang
 from mgpu.gpu.rules import RULES, WITHOUT_COUNTERPART
 from mgpu.passes.sites import plan_sites
+from support.gpu_compositions import COMPOSITIONS
 from support.gpu_kernels import KERNELS
 from support.gpu_lowering import (
     expected_edges,
@@ -23,6 +24,8 @@ from support.gpu_lowering import (
     program_of,
     recorded_edges,
 )
+
+ALL = KERNELS | COMPOSITIONS
 
 
 @pytest.fixture(autouse=True)
@@ -34,18 +37,18 @@ def recording(tmp_path, **fields):
     return plgpu.CompilerParams(profile_space=64, profile_dir=str(tmp_path), **fields)
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", ALL)
 def test_kernel_lowers_to_a_valid_module(name):
-    kernel, operands, _ = KERNELS[name](None)
+    kernel, operands, _ = ALL[name](None)
     (text,) = kernel_texts(lower_for_gpu(kernel, *operands))
     assert "gpu.launch" in text
     assert recorded_edges(text) == []
 
 
 @pytest.mark.parametrize("semantics", ["Lane", "Warpgroup"])
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", ALL)
 def test_recorded_kernel_has_an_event_for_each_edge_of_each_site(name, semantics, tmp_path):
-    kernel, operands, _ = KERNELS[name](recording(tmp_path, lowering_semantics=plgpu.LoweringSemantics[semantics]))
+    kernel, operands, _ = ALL[name](recording(tmp_path, lowering_semantics=plgpu.LoweringSemantics[semantics]))
     (text,) = kernel_texts(lower_for_gpu(kernel, *operands))
     sites = plan_sites(program_of(kernel, *operands)).sites
     assert recorded_edges(text) == expected_edges(sites)

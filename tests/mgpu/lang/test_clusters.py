@@ -1,6 +1,7 @@
 """Clusters: multicast loads, barriers over CTAs, shared memory of peers."""
 
 import itertools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,9 @@ from jax import lax
 from jax.experimental import pallas as pl
 
 import mgpu
+import profiler
 from mgpu.capture import Capture
+from mgpu.devices import load_device
 from mgpu.profile_dir import CAPTURE_FILE, list_launches
 
 F32 = jnp.float32
@@ -180,6 +183,59 @@ def test_a_multicast_asks_l2_for_each_byte_once(size, tmp_path):
     assert spans["bytes"].tolist() == [64 * 64 * 4 // size] * size
 
 
+def test_every_operation_has_a_site_and_the_trace_is_sound(tmp_path):
+    """A kernel with a prefetch, a multicast, a remote store and cluster barriers; recording must stay consistent."""
+
+    def body(x_ref, out_ref, buffer, inbox, full, landed, together):
+        rank = lax.axis_index("c")
+        mgpu.async_prefetch(x_ref, collective_axes="c")
+        mgpu.copy_gmem_to_smem(x_ref, buffer, full, collective_axes="c")
+        mgpu.barrier_wait(full)
+        mgpu.barrier_arrive_and_wait(together)
+        mgpu.async_store_smem(buffer[...], inbox, landed, cluster_idx=1 - rank, cluster_dim="c")
+        mgpu.barrier_wait(landed)
+        out_ref[rank] = inbox[...]
+
+    tile = mgpu.SMEM((64, 64), F32)
+    scratch = [tile, tile, mgpu.Barrier(), mgpu.Barrier(), mgpu.ClusterBarrier(collective_axes=("c",))]
+    params = mgpu.CompilerParams(profile_space=64, profile_dir=str(tmp_path))
+    result = launch(body, jax.ShapeDtypeStruct((2, 64, 64), F32), scratch, X, compiler_params=params)
+    np.testing.assert_array_equal(result, np.stack([X, X]))
+    trace = profiler.open(tmp_path)[0].load_trace()
+    assert profiler.check_trace(trace) == []
+    report = profiler.build_report(trace)
+    names = set(trace.spans["name"]) | set(trace.instants["name"])
+    assert {"prefetch x_ref", "load buffer", "wait full", "store inbox of a peer", "wait landed"} <= names
+    assert report is not None
+
+
+def test_a_remote_read_takes_the_round_trip_and_its_bytes(tmp_path):
+    """Latency 181 cycles; 8 KiB at an SM's share of 3.27 TB/s (device table): time to the next event by hand."""
+
+    def body(out_ref, buffer):
+        rank = lax.axis_index("c")
+        with jax.named_scope("read"):
+            value = mgpu.cluster_ref(buffer, {"c": 1 - rank})[...]
+        out_ref[rank] = value
+
+    params = mgpu.CompilerParams(profile_space=64, profile_dir=str(tmp_path))
+    options = {"compiler_params": params, "interpret": mgpu.InterpretGPUParams(record_cycles=0)}
+    mgpu.kernel(
+        body,
+        out_type=jax.ShapeDtypeStruct((2, 32, 64), F32),
+        scratch_types=[mgpu.SMEM((32, 64), F32)],
+        cluster=(2,),
+        cluster_names=("c",),
+        **options,
+    )()
+    device = load_device("h100")
+    bytes_per_cycle = device.dsmem_bandwidth / device.clock_hz / device.num_sms
+    expected = device.dsmem_latency_cycles + math.ceil(32 * 64 * 4 / bytes_per_cycle)
+    durations = profiler.open(tmp_path)[0].load_trace().spans["dur"].to_list()
+    # One scalar instruction finds the peer's rank.
+    assert [duration - expected for duration in durations] == [1, 1]
+
+
 def _multicast_to(buffer_shape, **arguments):
     def body(x_ref, _out_ref, buffer, full):
         mgpu.copy_gmem_to_smem(x_ref, buffer, full, **arguments)
@@ -208,6 +264,16 @@ def _multicast_to(buffer_shape, **arguments):
 def test_misuse_of_collective_copies_names_the_line_and_the_remedy(arguments, shape, message):
     with pytest.raises(mgpu.errors.KernelTypeError, match=r"test_clusters.py:\d+ copy_gmem_to_smem: .*" + message):
         _multicast_to(shape, **arguments)()
+
+
+def test_a_multicast_to_a_peers_buffer_is_refused():
+    def body(x_ref, _out_ref, buffer, full):
+        mgpu.copy_gmem_to_smem(x_ref, mgpu.cluster_ref(buffer, {"c": 0}), full, collective_axes="c")
+
+    with pytest.raises(
+        mgpu.errors.Unsupported, match=r"test_clusters.py:\d+ a collective copy to buffer of another CTA"
+    ):
+        launch(body, jax.ShapeDtypeStruct((64, 64), F32), [mgpu.SMEM((64, 64), F32), mgpu.Barrier()], X)
 
 
 def test_a_rank_outside_the_cluster_is_found():

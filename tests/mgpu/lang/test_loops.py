@@ -24,7 +24,9 @@ def visited(module: Any, grid: tuple[int, ...], sizes: tuple[int, ...], *, tilin
     def participant(_: Any) -> jax.Array:
         table = jnp.full((MAX_STEPS, len(grid) + 2), -1, jnp.int32)
 
-        @module.nd_loop(grid, collective_axes=tuple(axes) if len(axes) > 1 else axes[0], tiling=tiling, init_carry=table)
+        @module.nd_loop(
+            grid, collective_axes=tuple(axes) if len(axes) > 1 else axes[0], tiling=tiling, init_carry=table
+        )
         def last(info: Any, carry: jax.Array) -> jax.Array:
             row = jnp.stack([jnp.int32(x) for x in (*info.index, info.local_index, info.num_local_steps)])
             return carry.at[info.local_index].set(row)

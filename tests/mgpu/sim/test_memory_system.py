@@ -15,6 +15,7 @@ PLAIN = H100.override(
     hbm_bandwidth=1_000_000_000_000,
     l2_bandwidth=2_000_000_000_000,
     l2_shared_bandwidth=4_000_000_000_000,
+    l2_write_bandwidth=2_000_000_000_000,
     l2_queueing_fraction=0,
     l2_latency_cycles=200,
     dram_latency_cycles=600,
@@ -238,3 +239,23 @@ def test_whatever_true_lru_keeps_hits_here_too(order: list[int], capacity_boxes:
         memory.read(0, 0, tile(buffer, 0, column * 128))
         if in_true_lru:
             assert memory.counters.l2_hits > before
+
+
+def test_what_sms_of_both_sides_read_takes_room_in_both_partitions_of_l2():
+    two, one = MemorySystem(PLAIN), MemorySystem(PLAIN.override(l2_partitions=1))
+    for memory, misses_again in ((two, True), (one, False)):
+        buffer = memory.add_buffer(1 << 22, 8192)
+        # 75 tiles are 614 400 bytes: they fit into 1 MB once, but not twice.
+        tiles = [tile(buffer, 64 * (index // 64), 128 * (index % 64)) for index in range(75)]
+        for box in tiles:
+            memory.read(0, 0, box)
+            memory.read(0, 1, box)
+        misses = memory.counters.l2_misses
+        memory.read(0, 0, tiles[0])
+        assert (memory.counters.l2_misses > misses) == misses_again
+
+
+def test_a_write_that_fills_sectors_in_parts_takes_the_time_of_what_it_moves():
+    memory, buffer = make_memory()
+    assert memory.write(0, 0, tile(buffer, 0, 0), moved_bytes=20_000) == 10  # at 2000 B/cycle
+    assert memory.counters.l2_write_bytes == 8192

@@ -16,6 +16,7 @@ H100 = load_device("h100")
 PLAIN = H100.override(
     clock_hz=1_000_000_000,
     l2_bandwidth=10**18,
+    l2_write_bandwidth=10**18,
     l2_shared_bandwidth=10**18,
     l2_queueing_fraction=0,
     tma_latency_l2_cycles=300,

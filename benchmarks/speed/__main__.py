@@ -1,0 +1,128 @@
+"""Measures warm simulated runs of a warp-specialised matmul, saves them, and rewrites docs/performance.md."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import platform
+import resource
+import subprocess
+import sys
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.accuracy.matmuls import Matmul, make_matmul
+from mgpu import InterpretGPUParams
+from mgpu.devices import load_device
+from mgpu.sim.simulation import prepare, simulate
+
+HERE = pathlib.Path(__file__).parent
+RESULTS = HERE / "results.json"
+PAGE = HERE.parents[1] / "docs" / "performance.md"
+KERNEL = Matmul(128, 256, stages=3, consumers=2, release_early=True, tma_store=True)
+MODES: dict[str, dict[str, Any]] = {
+    "values, default checks": {},
+    "values, races in all CTAs": {"detect_races": True},
+    "values, no race detection": {"detect_races": False},
+    "time only": {"numerics": False},
+}
+CASES = [
+    *[(size, mode) for size in (512, 1024, 2048) for mode in MODES],
+    (4096, "values, default checks"),
+    (4096, "time only"),
+    (8192, "time only"),
+]
+
+_HEAD = """# How fast kernels are simulated
+
+Written by `python -m benchmarks.speed`; do not edit. A warp-specialised bf16 matmul of `size`^3 (128 x 256 x 64 tiles,
+3 stages, TMA stores) on the simulated H100, warm: traced and compiled before. Seconds belong to the machine below and to
+whatever else ran on it.
+"""
+
+_TAIL = """
+## Where the time goes
+
+With values, about half is the tiles' matrix products (BLAS on one thread: several threads spin against each other on
+products this small), the rest generated code, landing copies and the event queue. Time only, it is the event queue and
+the look-up of blocks in L2. Cost grows with the number of events.
+
+## Race detection
+
+By default the first four CTAs of a launch are watched, which costs a test for each access elsewhere. With
+`detect_races=True` every CTA is: each access is compared with the last ones to overlapping regions, and clocks are
+joined at every arrival and wait.
+"""
+
+
+def measure(size: int, mode: str) -> dict[str, Any]:
+    """Runs one case in this process and returns its figures."""
+    dtype = jnp.bfloat16
+    generator = np.random.default_rng(0)
+    operands = [np.zeros((size, size), dtype) for _ in range(2)]
+    if MODES[mode].get("numerics", True):
+        operands = [generator.standard_normal((size, size), dtype=np.float32).astype(dtype) for _ in range(2)]
+    program, consts = make_matmul(KERNEL, size, size, size)._program(jax.tree.structure(tuple(operands)), operands)
+    device = load_device("h100")
+    prepared = prepare(program, device, device.num_sms, InterpretGPUParams(**MODES[mode]))
+    seconds = []
+    for _ in range(3 if size <= 1024 else 1):
+        begin = time.perf_counter()
+        result = simulate(prepared, consts, operands)
+        seconds.append(time.perf_counter() - begin)
+    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {
+        "size": size,
+        "mode": mode,
+        "seconds": min(seconds),
+        "events": result.events,
+        "peak_bytes": peak_bytes,
+        "races": len(result.races),
+    }
+
+
+def _measure_apart(size: int, mode: str) -> dict[str, Any]:
+    """Runs a case in a process of its own, so that the peak of memory is its own."""
+    command = [sys.executable, "-m", "benchmarks.speed", "--case", str(size), mode]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=HERE.parents[1])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def write_page(rows: list[dict[str, Any]], machine: str) -> None:
+    """Writes docs/performance.md from measured rows."""
+    lines = [_HEAD, f"Machine: {machine}.", ""]
+    lines += ["| size | mode | seconds | events | events per second | peak memory |", "|---:|---|---:|---:|---:|---:|"]
+    for row in rows:
+        rate, gibibytes = row["events"] / row["seconds"], row["peak_bytes"] / 2**30
+        figures = f"{row['seconds']:.3g} | {row['events']:,} | {rate:,.0f} | {gibibytes:.2f} GiB"
+        lines.append(f"| {row['size']} | {row['mode']} | {figures} |")
+    PAGE.write_text("\n".join([*lines, _TAIL]))
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--case", nargs=2, metavar=("SIZE", "MODE"), help="measure one case and print it as JSON")
+    options = parser.parse_args()
+    if options.case:
+        print(json.dumps(measure(int(options.case[0]), options.case[1])))
+        return
+    rows = []
+    for size, mode in CASES:
+        rows.append(_measure_apart(size, mode))
+        print(rows[-1], flush=True)
+    machine = (
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, NumPy {np.__version__}"
+    )
+    RESULTS.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
+    write_page(rows, machine)
+
+
+if __name__ == "__main__":
+    main()

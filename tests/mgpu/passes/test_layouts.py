@@ -1,0 +1,88 @@
+"""Register arrays of different layouts that meet: found where both are known, silent where one is not."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+
+import mgpu
+from mgpu.lang.layouts import Layout
+
+X = np.arange(64 * 64, dtype=np.float32).reshape(64, 64)
+STRIDED = Layout.WG_STRIDED((64, 64), vec_size=2)
+
+
+def run(function, semantics=mgpu.LoweringSemantics.Lane):
+    def body(x_ref, out_ref):
+        out_ref[...] = function(x_ref)
+
+    params = mgpu.CompilerParams(lowering_semantics=semantics)
+    out = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    return mgpu.kernel(body, out_type=out, compiler_params=params)(X)
+
+
+def load(ref, layout):
+    return mgpu.load(ref, layout=layout, optimized=False)
+
+
+def mixed(ref):
+    return load(ref, Layout.WGMMA) * 2 + load(ref, STRIDED)
+
+
+def test_two_known_layouts_do_not_add_up():
+    with pytest.raises(
+        mgpu.errors.KernelTypeError,
+        match=r"^test_layouts.py:\d+ add: .*Layout.WGMMA and Layout.WG_STRIDED.*layout_cast\(x, Layout.WGMMA\)",
+    ):
+        run(mixed)
+
+
+def test_under_warpgroup_semantics_the_compiler_converts():
+    np.testing.assert_array_equal(run(mixed, mgpu.LoweringSemantics.Warpgroup), X * 3)
+
+
+ALLOWED = {
+    "a cast": lambda ref: load(ref, Layout.WGMMA) + mgpu.layout_cast(load(ref, STRIDED), Layout.WGMMA),
+    "unknown meets known": lambda ref: load(ref, Layout.WGMMA) + ref[...],
+    "a splat meets everything": lambda ref: load(ref, Layout.WGMMA) + mgpu.layout_cast(ref[...], Layout.WG_SPLAT),
+    "scalars": lambda ref: load(ref, Layout.WGMMA) * 2 + load(ref, Layout.WGMMA)[...] * 0,
+    "a row of sums": lambda ref: (
+        load(ref, Layout.WGMMA)
+        - mgpu.layout_cast(jnp.sum(load(ref, Layout.WGMMA), axis=1), Layout.WGMMA.reduce(1))[:, None]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_what_mosaic_accepts_is_accepted(name):
+    assert run(ALLOWED[name]).shape == (64, 64)
+
+
+def test_reduction_and_broadcast_give_the_layout_back():
+    def softmax_like(ref):
+        x = load(ref, Layout.WGMMA)
+        rows = jax.lax.broadcast_in_dim(jax.lax.reduce_max_p.bind(x, axes=(1,), out_sharding=None), (64, 64), (0,))
+        return (x - rows) + load(ref, STRIDED)
+
+    with pytest.raises(mgpu.errors.KernelTypeError, match=r"Layout.WGMMA and Layout.WG_STRIDED"):
+        run(softmax_like)
+
+
+def test_the_tensor_core_reads_its_own_layout_only():
+    transforms = (mgpu.TilingTransform((8, 64)), mgpu.SwizzleTransform(128))
+
+    def body(out_ref, tile):
+        def multiply(acc):
+            mgpu.wgmma(acc, mgpu.load(tile, layout=Layout.WG_STRIDED((64, 64), vec_size=2)), tile)
+            return acc[...]
+
+        out_ref[...] = pl.run_scoped(multiply, mgpu.ACC((64, 64)))
+
+    kernel = mgpu.kernel(
+        body,
+        out_type=jax.ShapeDtypeStruct((64, 64), jnp.float32),
+        scratch_types=[mgpu.SMEM((64, 64), jnp.float16, transforms=transforms)],
+    )
+    with pytest.raises(mgpu.errors.KernelTypeError, match=r"wgmma: operand a lies in .*WG_STRIDED.*Layout.WGMMA"):
+        kernel()
