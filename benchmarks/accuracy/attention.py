@@ -2,8 +2,9 @@
 
 arXiv 2407.08608, section 3 and table 2: a CTA computes 128 query rows with two consumer warpgroups, over key/value
 blocks of 176 rows in two stages each; CTAs are persistent. `ping_pong`: barriers let the consumers take turns on the
-tensor core, so that one's softmax runs under the other's matmuls. `overlap`: a warpgroup's softmax of a block runs under
-its own value matmul of the block before. `specialised`: a producer warpgroup loads; without it the first consumer does.
+tensor core, so that one's softmax runs under the other's matmuls. `overlap`: a warpgroup's softmax of a block runs
+under its own value matmul of the block before. `specialised`: a producer warpgroup loads; without it the first
+consumer does.
 """
 
 from __future__ import annotations
@@ -224,7 +225,8 @@ def _add_values(refs: _Refs, slot: Any, out: jax.Array, probabilities: jax.Array
         plgpu.wgmma(acc, probabilities, refs.v_smem.at[slot])
         plgpu.wgmma_wait(0)
 
-    out = pl.run_state(multiply)(plgpu.ACC.init(out))
+    start: Any = plgpu.ACC.init(out)
+    out = pl.run_state(multiply)(start)
     plgpu.barrier_arrive(refs.v_empty.at[slot])
     return out
 
@@ -287,7 +289,7 @@ def _overlapped_block(
 
         pl.run_scoped(issue, plgpu.ACC((ROWS, BLOCK)))
 
-    state = (plgpu.ACC.init(out), probabilities, total, largest, total)
+    state: Any = (plgpu.ACC.init(out), probabilities, total, largest, total)
     out, probabilities, rescale, largest, total = pl.run_state(both)(state)
     plgpu.barrier_arrive(refs.v_empty.at[previous])
     if load_ahead is not None:

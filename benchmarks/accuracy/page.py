@@ -25,9 +25,9 @@ _TAIL = """
 ## The clock
 
 Cycles are what the simulator computes; a rate in Tflop/s needs the clock too, and that depends on power. A kernel's
-clock is taken as `clock x (0.5 + utilisation of the tensor cores)` = constant, up to the boost clock. The 0.5 comes from two
-points of one GH200 (which allow 0.27 to 0.74); the constant belongs to a machine and its data, and is fitted for each
-group on one kernel, as its note says.
+clock is taken so that `clock x (0.5 + utilisation of the tensor cores)` is constant, up to the boost clock. The 0.5
+comes from two points of one GH200 (which allow 0.27 to 0.74); the constant belongs to a machine and its data, and is
+fitted for each group on one kernel, as its note says.
 
 ## What recording costs
 

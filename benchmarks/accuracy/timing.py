@@ -101,13 +101,14 @@ def time_under_power_limit(
     """
     peak_flops_per_cycle = device.num_sms * device.wgmma_flops_per_cycle
     clock_hz = device.clock_hz
+    timing = time_kernel(kernel, shapes, device.override(clock_hz=clock_hz), warm_l2=warm_l2)
     for _ in range(ITERATIONS):
-        timing = time_kernel(kernel, shapes, device.override(clock_hz=clock_hz), warm_l2=warm_l2)
         utilisation = flops / (timing.cycles * peak_flops_per_cycle)
         settled = power_limited_clock_hz(device, utilisation, full_load_clock_hz)
         if abs(settled - clock_hz) <= TOLERANCE * clock_hz:
             break
         clock_hz = settled
+        timing = time_kernel(kernel, shapes, device.override(clock_hz=clock_hz), warm_l2=warm_l2)
     return timing
 
 

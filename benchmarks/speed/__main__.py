@@ -11,6 +11,7 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -20,7 +21,7 @@ import numpy as np
 from benchmarks.accuracy.matmuls import Matmul, make_matmul
 from mgpu import InterpretGPUParams
 from mgpu.devices import load_device
-from mgpu.sim.simulation import prepare, simulate
+from mgpu.sim.simulation import RunResult, prepare, simulate
 
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / "results.json"
@@ -41,9 +42,9 @@ CASES = [
 
 _HEAD = """# How fast kernels are simulated
 
-Written by `python -m benchmarks.speed`; do not edit. A warp-specialised bf16 matmul of `size`^3 (128 x 256 x 64 tiles,
-3 stages, TMA stores) on the simulated H100, warm: traced and compiled before. Seconds belong to the machine below and to
-whatever else ran on it.
+Written by `python -m benchmarks.speed`; do not edit. A warp-specialised bf16 matmul of `size`^3 (tiles of
+128 x 256 x 64, three stages, TMA stores) on the simulated H100, warm: traced and compiled before. Seconds belong to the machine below
+and to whatever else ran on it.
 """
 
 _TAIL = """
@@ -71,20 +72,23 @@ def measure(size: int, mode: str) -> dict[str, Any]:
     program, consts = make_matmul(KERNEL, size, size, size)._program(jax.tree.structure(tuple(operands)), operands)
     device = load_device("h100")
     prepared = prepare(program, device, device.num_sms, InterpretGPUParams(**MODES[mode]))
-    seconds = []
-    for _ in range(3 if size <= 1024 else 1):
-        begin = time.perf_counter()
-        result = simulate(prepared, consts, operands)
-        seconds.append(time.perf_counter() - begin)
+    runs = [_timed(lambda: simulate(prepared, consts, operands)) for _ in range(3 if size <= 1024 else 1)]
+    result = runs[0][1]
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {
         "size": size,
         "mode": mode,
-        "seconds": min(seconds),
+        "seconds": min(seconds for seconds, _ in runs),
         "events": result.events,
         "peak_bytes": peak_bytes,
         "races": len(result.races),
     }
+
+
+def _timed(run: Callable[[], RunResult]) -> tuple[float, RunResult]:
+    begin = time.perf_counter()
+    result = run()
+    return time.perf_counter() - begin, result
 
 
 def _measure_apart(size: int, mode: str) -> dict[str, Any]:

@@ -1,0 +1,106 @@
+"""What-ifs on a whole kernel by device numbers: the part that is made faster stops mattering, nothing gets slower."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.experimental import pallas as pl
+
+import mgpu
+from mgpu.devices import load_device
+from mgpu.sim.simulation import prepare, simulate
+
+STEPS = 24
+H100 = load_device("h100")
+
+
+def swizzled(*shape):
+    return mgpu.SMEM(shape, jnp.bfloat16, transforms=(mgpu.TilingTransform((8, 64)), mgpu.SwizzleTransform(128)))
+
+
+def body(a, b, out, a_smem, b_smem, full, empty):
+    @pl.when(lax.axis_index("wg") == 0)
+    def _():
+        def load(step, _):
+            slot = lax.rem(step, 2)
+            pl.when(step >= 2)(lambda: mgpu.barrier_wait(empty.at[slot]))
+            mgpu.copy_gmem_to_smem(a.at[:, pl.ds(step * 64, 64)], a_smem.at[slot], full.at[slot])
+            mgpu.copy_gmem_to_smem(b.at[pl.ds(step * 64, 64)], b_smem.at[slot], full.at[slot])
+
+        lax.fori_loop(0, STEPS, load, None)
+
+    @pl.when(lax.axis_index("wg") == 1)
+    def _():
+        def accumulate(acc):
+            def step(index, _):
+                slot = lax.rem(index, 2)
+                mgpu.barrier_wait(full.at[slot])
+                mgpu.wgmma(acc, a_smem.at[slot], b_smem.at[slot])
+                mgpu.wgmma_wait(0)
+                mgpu.barrier_arrive(empty.at[slot])
+
+            lax.fori_loop(0, STEPS, step, None)
+            return acc[...]
+
+        out[...] = pl.run_scoped(accumulate, mgpu.ACC((64, 256)))
+
+
+KERNEL = mgpu.kernel(
+    body,
+    out_type=jax.ShapeDtypeStruct((64, 256), jnp.float32),
+    scratch_types=[
+        swizzled(2, 64, 64),
+        swizzled(2, 64, 256),
+        mgpu.Barrier(num_arrivals=2, num_barriers=2),
+        mgpu.Barrier(num_barriers=2),
+    ],
+    num_threads=2,
+    thread_name="wg",
+)
+OPERANDS = [np.zeros((64, 64 * STEPS), jnp.bfloat16), np.zeros((64 * STEPS, 256), jnp.bfloat16)]
+
+
+def cycles(**numbers) -> int:
+    program, consts = KERNEL._program(jax.tree.structure(tuple(OPERANDS)), OPERANDS)
+    options = mgpu.InterpretGPUParams(numerics=False)
+    return simulate(prepare(program, H100.override(**numbers), 1, options), consts, OPERANDS).cycles
+
+
+FAST_TMA = {
+    "tma_rows_per_cycle": 10**6,
+    "tma_bytes_per_cycle": 10**6,
+    "hbm_bandwidth": 10**18,
+    "l2_bandwidth": 10**18,
+    "l2_shared_bandwidth": 10**18,
+}
+NO_LATENCY = {"tma_latency_l2_cycles": 0, "tma_latency_dram_cycles": 0, "tma_descriptor_fetch_cycles": 0}
+MMA_CYCLES = STEPS * 4 * 128  # 64 x 256 x 16 takes N / 2 = 128 cycles
+
+
+def test_with_instant_loads_the_tensor_core_bounds_the_loop():
+    instant = cycles(**FAST_TMA, **NO_LATENCY)
+    overhead_per_step = (instant - MMA_CYCLES) / STEPS
+    assert instant > MMA_CYCLES
+    # What is left of each step: the latency of the last wgmma, barrier hops, and the fixed begin and end of a CTA.
+    assert overhead_per_step < 400
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        FAST_TMA,
+        NO_LATENCY,
+        {"wgmma_flops_per_cycle": 8192, "wgmma_smem_bytes_per_cycle": 256},
+        {"mbarrier_hop_cycles": 0},
+    ],
+)
+def test_making_one_thing_faster_makes_the_kernel_faster(numbers):
+    assert cycles(**numbers) < cycles()
+
+
+def test_a_tensor_core_of_twice_the_rate_halves_a_loop_that_it_bounds():
+    instant = {**FAST_TMA, **NO_LATENCY}
+    gain = cycles(**instant) - cycles(**instant, wgmma_flops_per_cycle=8192, wgmma_smem_bytes_per_cycle=256)
+    # wgmmas follow each other without a gap within a step only; the overhead of 0.7 cycles for each stays.
+    assert gain == pytest.approx(MMA_CYCLES / 2, rel=0.05)
