@@ -1,10 +1,11 @@
 """FlashAttention-3's forward pass, in ping-pong: one warpgroup's softmax runs under the other's matmuls.
 
-Each CTA attends with 128 queries of one head. The memory warpgroup brings blocks of keys and values through two rings of
-SMEM slots, the last block first. Each of the two compute warpgroups owns 64 queries and keeps their output, running
+Each CTA attends with 128 queries of one head. The memory warpgroup brings blocks of keys and values through two rings
+of SMEM slots, the last block first. Each of the two compute warpgroups owns 64 queries and keeps their output, running
 maximum and running sum in registers: new scores rescale what the blocks before gave (online softmax). In a step, it
-multiplies the queries by a block of keys, and the probabilities of the block before by its values; then comes the softmax
-of the new scores, in which the tensor core gets nothing from it. So the two take turns: `turn[w]` lets w multiply.
+multiplies the queries by a block of keys, and the probabilities of the block before by its values; then comes the
+softmax of the new scores, during which the tensor core gets nothing from it. So the two take turns: `turn[w]` lets w
+multiply.
 
 The algorithm is that of FlashAttention-3 (arXiv 2407.08608, section 3.1), without the overlap inside a warpgroup.
 
@@ -221,8 +222,9 @@ def reference(q: np.ndarray, k: np.ndarray, v: np.ndarray, *, causal: bool) -> t
         scores = np.where(np.tri(scores.shape[-1], dtype=bool), scores, -np.inf)
     probabilities = np.exp(scores - scores.max(axis=2, keepdims=True))
     probabilities /= probabilities.sum(axis=2, keepdims=True)
-    # bfloat16 keeps 8 bits: half a unit in the last place of each probability, the same of the result; and float32 noise.
-    return probabilities @ v, 2**-8 * (probabilities @ np.abs(v)) + 1e-5
+    expected = probabilities @ v
+    # bfloat16 keeps 8 bits: half a unit in the last place of each probability and of the result, and float32 noise.
+    return expected, 2**-8 * (probabilities @ np.abs(v) + np.abs(expected)) + 1e-5
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -48,6 +48,9 @@ An event costs `record_event_cycles` of the warpgroup that records it; `mgpu/dev
 
 - Two stages with wgmma consumers: a slot is given back one tile late, and the measured period is some 230 cycles longer
   than one load. The source gives no cause.
+- Four stages of 32 KiB with 64 FFMAs: the chip spends some 60 cycles more on each tile.
+- K = 512, persistent: the chip loses more between two short tiles than the simulator; the source does not say at which
+  clock it was measured.
 - The softmax hides better under the matmuls than on the chip, so attention without overlap is predicted too fast.
 """
 

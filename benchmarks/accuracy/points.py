@@ -99,7 +99,7 @@ def _fast_cu(device: Device) -> Iterator[Point]:
 
 
 _GLUON = {512: (492, 485), 1024: (554, 575), 2048: (574, 595), 4096: (609, 630)}
-_GLUON_CLOCK_HZ = 1.26e9
+_GLUON_CLOCK_HZ = 1.17e9
 
 
 def _gluon(device: Device) -> Iterator[Point]:
@@ -151,7 +151,7 @@ GROUPS = {
         "Depth of a matmul, 8192 x 8192 x K f16",
         "Tflop/s",
         "github triton-lang/triton, python/tutorials/gluon/07-persistence.py (Hopper; exact model and clock not given)",
-        "Fitted: the clock at full load, 1.26 GHz, on K = 4096, non-persistent.",
+        "Fitted: the clock at full load, 1.17 GHz, on K = 4096, non-persistent.",
         _gluon,
     ),
     "attention": Group(

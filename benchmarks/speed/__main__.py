@@ -43,8 +43,8 @@ CASES = [
 _HEAD = """# How fast kernels are simulated
 
 Written by `python -m benchmarks.speed`; do not edit. A warp-specialised bf16 matmul of `size`^3 (tiles of
-128 x 256 x 64, three stages, TMA stores) on the simulated H100, warm: traced and compiled before. Seconds belong to the machine below
-and to whatever else ran on it.
+128 x 256 x 64, three stages, TMA stores) on the simulated H100, warm: traced and compiled before. Seconds belong to
+the machine below and to whatever else ran on it.
 """
 
 _TAIL = """

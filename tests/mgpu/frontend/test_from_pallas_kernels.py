@@ -176,9 +176,9 @@ def test_ragged_dot(sizes, transpose_rhs):
     assert_equal(result, np.concatenate(parts))
 
 
-def run_transposed_ragged_dot(sizes, steps):
+def run_transposed_ragged_dot(sizes, steps, **options):
     lhs, rhs = integers(512, 128, seed=1), integers(512, 192, seed=2)
-    result = mgpu.from_pallas(transposed_ragged_dot_mgpu.transposed_ragged_dot)(
+    result = mgpu.from_pallas(transposed_ragged_dot_mgpu.transposed_ragged_dot, **options)(
         lhs,
         rhs,
         group_sizes=np.array(sizes, np.int32),
@@ -201,8 +201,9 @@ def test_transposed_ragged_dot(sizes, steps):
 def test_transposed_ragged_dot_relies_on_loads_being_slower_than_the_tensor_core():
     """The kernel reloads a slot one step after the wgmma that reads it, without waiting for that one."""
     message = r"TMA load of .* at transposed_ragged_dot_mgpu.py:\d+ .* not ordered after wgmma .*wgmma_wait"
+    everywhere = mgpu.InterpretGPUParams(detect_races=True)
     with pytest.warns(RaceWarning, match=message):
-        run_transposed_ragged_dot(GROUPS["all in the last"], 2)
+        run_transposed_ragged_dot(GROUPS["all in the last"], 2, interpret=everywhere)
 
 
 @pytest.mark.parametrize("seed", [1, 2])

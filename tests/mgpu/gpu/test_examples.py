@@ -21,6 +21,7 @@ from support.gpu_lowering import (
 
 MATRIX = np.ones((512, 512), np.float32)
 BFLOAT16 = MATRIX.astype(jnp.bfloat16)
+HEADS = np.ones((2, 512, 128), jnp.bfloat16)
 
 # What makes the kernel of each example from compiler parameters, and its operands.
 KERNELS = {
@@ -31,6 +32,7 @@ KERNELS = {
         lambda example, params: example.make_matmul(512, 512, params=params),
         [BFLOAT16, BFLOAT16],
     ),
+    "05_attention": (lambda example, params: example.make_attention(2, 512, causal=True, params=params), [HEADS] * 3),
 }
 
 
