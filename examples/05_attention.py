@@ -1,11 +1,11 @@
 """FlashAttention-3's forward pass, in ping-pong: one warpgroup's softmax runs under the other's matmuls.
 
-Each CTA attends with 128 queries of one head. The memory warpgroup brings blocks of keys and values through two rings
-of SMEM slots, the last block first. Each of the two compute warpgroups owns 64 queries and keeps their output, running
+Each CTA attends with the queries of two compute warpgroups, 64 each, of one head. The memory warpgroup brings blocks of
+keys and values through two rings of SMEM slots, the last block first. A compute warpgroup keeps its output, running
 maximum and running sum in registers: new scores rescale what the blocks before gave (online softmax). In a step, it
 multiplies the queries by a block of keys, and the probabilities of the block before by its values; then comes the
 softmax of the new scores, during which the tensor core gets nothing from it. So the two take turns: `turn[w]` lets w
-multiply.
+multiply. A single compute warpgroup leaves the tensor core idle meanwhile, which is what the last lines compare.
 
 The algorithm is that of FlashAttention-3 (arXiv 2407.08608, section 3.1), without the overlap inside a warpgroup.
 
@@ -34,20 +34,17 @@ import profiler
 
 HEAD_DIM = 128
 ROWS = 64
-COMPUTE_WARPGROUPS = 2
-MEMORY_WARPGROUP = COMPUTE_WARPGROUPS
-QUERIES = COMPUTE_WARPGROUPS * ROWS
-BLOCK = 128  # keys of a step: as many as queries, so that one block of a causal tile lies on the diagonal
+BLOCK = 128  # keys of a step
 STAGES = 2
 # Softmax is of q k^T / sqrt(HEAD_DIM); the hardware has exp2, hence log2(e).
 SCALE = math.log2(math.e) / math.sqrt(HEAD_DIM)
 
 
-def load_blocks(refs: SimpleNamespace, head: Any, steps: Any) -> None:
+def load_blocks(refs: SimpleNamespace, head: Any, first_query: Any, steps: Any) -> None:
     """Runs the memory warpgroup: the queries once, then keys and values as slots become free."""
     plgpu.set_max_registers(40, action="decrease")
-    for warpgroup in range(COMPUTE_WARPGROUPS):
-        rows = pl.ds(lax.axis_index("tile") * QUERIES + warpgroup * ROWS, ROWS)
+    for warpgroup in range(refs.q_smem.shape[0]):
+        rows = pl.ds(first_query + warpgroup * ROWS, ROWS)
         plgpu.copy_gmem_to_smem(refs.q_gmem.at[head, rows], refs.q_smem.at[warpgroup], refs.q_full.at[warpgroup])
 
     def load_step(step: Any, _: None) -> None:
@@ -65,10 +62,10 @@ def across(of_row: jax.Array, columns: int) -> jax.Array:
     return lax.broadcast_in_dim(of_row, (ROWS, columns), (0,))
 
 
-def hide_later_keys(scores: jax.Array, warpgroup: Any) -> jax.Array:
-    """Masks the block on the diagonal, where a query sees its own key and those before it."""
-    query = plgpu.broadcasted_iota(jnp.int32, scores.shape, 0, layout=plgpu.Layout.WGMMA) + warpgroup * ROWS
-    key = plgpu.broadcasted_iota(jnp.int32, scores.shape, 1, layout=plgpu.Layout.WGMMA)
+def hide_later_keys(scores: jax.Array, first_query: Any, first_key: Any) -> jax.Array:
+    """Masks a block of scores for causal attention: a query sees its own key and those before it."""
+    query = plgpu.broadcasted_iota(jnp.int32, scores.shape, 0, layout=plgpu.Layout.WGMMA) + first_query
+    key = plgpu.broadcasted_iota(jnp.int32, scores.shape, 1, layout=plgpu.Layout.WGMMA) + first_key
     return jnp.where(query >= key, scores, -jnp.inf)
 
 
@@ -89,10 +86,11 @@ def online_softmax(scores: jax.Array, out: jax.Array, largest: jax.Array, total:
     return probabilities.astype(jnp.bfloat16), out * across(rescale, HEAD_DIM), new_largest, total
 
 
-def attend(refs: SimpleNamespace, warpgroup: Any, steps: Any, *, causal: bool, ping_pong: bool) -> jax.Array:
+def attend(refs: SimpleNamespace, warpgroup: Any, first_query: Any, steps: Any, *, causal: bool) -> jax.Array:
     """Runs one compute warpgroup; returns its rows of the output."""
     plgpu.set_max_registers(232, action="increase")
     row_layout = plgpu.Layout.WGMMA.reduce(1)
+    in_turns = refs.q_smem.shape[0] == 2
 
     def start_scores(acc: Any, step: Any) -> None:
         slot = lax.rem(step, STAGES)
@@ -107,10 +105,10 @@ def attend(refs: SimpleNamespace, warpgroup: Any, steps: Any, *, causal: bool, p
     @contextmanager
     def my_turn() -> Iterator[None]:
         """Lets only this warpgroup issue wgmmas. They run in order, so the other's may queue behind them."""
-        if ping_pong:
+        if in_turns:
             plgpu.barrier_wait(refs.turn.at[warpgroup])
         yield
-        if ping_pong:
+        if in_turns:
             plgpu.barrier_arrive(refs.turn.at[1 - warpgroup])
         plgpu.wgmma_wait(0)
 
@@ -139,12 +137,12 @@ def attend(refs: SimpleNamespace, warpgroup: Any, steps: Any, *, causal: bool, p
         with my_turn():
             start_values(acc, steps - 1, probabilities)
 
-    if ping_pong:
+    if in_turns:
         pl.when(warpgroup == 1)(lambda: plgpu.barrier_arrive(refs.turn.at[0]))
     plgpu.barrier_wait(refs.q_full.at[warpgroup])
     scores = pl.run_scoped(first_scores, plgpu.ACC((ROWS, BLOCK)))
     if causal:
-        scores = hide_later_keys(scores, warpgroup)
+        scores = hide_later_keys(scores, first_query, (steps - 1) * BLOCK)
     out = plgpu.layout_cast(jnp.zeros((ROWS, HEAD_DIM), jnp.float32), plgpu.Layout.WGMMA)
     largest = plgpu.layout_cast(jnp.full((ROWS,), -jnp.inf, jnp.float32), row_layout)
     total = plgpu.layout_cast(jnp.zeros((ROWS,), jnp.float32), row_layout)
@@ -154,60 +152,66 @@ def attend(refs: SimpleNamespace, warpgroup: Any, steps: Any, *, causal: bool, p
     return out / across(total, HEAD_DIM)
 
 
-def attention_body(
-    q_gmem: Any, k_gmem: Any, v_gmem: Any, out_gmem: Any, *, causal: bool, ping_pong: bool, **scratch: Any
-) -> None:
+def attention_body(q_gmem: Any, k_gmem: Any, v_gmem: Any, out_gmem: Any, *, causal: bool, **scratch: Any) -> None:
     """Computes the output of one tile of queries."""
     refs = SimpleNamespace(q_gmem=q_gmem, k_gmem=k_gmem, v_gmem=v_gmem, **scratch)
-    head, tile, warpgroup = lax.axis_index("head"), lax.axis_index("tile"), lax.axis_index("wg")
-    steps = tile + 1 if causal else k_gmem.shape[1] // BLOCK
+    compute_warpgroups = refs.q_smem.shape[0]
+    head, warpgroup = lax.axis_index("head"), lax.axis_index("wg")
+    first_query = lax.axis_index("tile") * compute_warpgroups * ROWS
+    last_query = first_query + compute_warpgroups * ROWS - 1
+    steps = last_query // BLOCK + 1 if causal else k_gmem.shape[1] // BLOCK
 
-    @pl.when(warpgroup == MEMORY_WARPGROUP)
+    @pl.when(warpgroup == compute_warpgroups)
     def _load() -> None:
-        load_blocks(refs, head, steps)
+        load_blocks(refs, head, first_query, steps)
 
-    @pl.when(warpgroup < COMPUTE_WARPGROUPS)
+    @pl.when(warpgroup < compute_warpgroups)
     def _compute() -> None:
-        out = attend(refs, warpgroup, steps, causal=causal, ping_pong=ping_pong)
+        my_first_query = first_query + warpgroup * ROWS
+        out = attend(refs, warpgroup, my_first_query, steps, causal=causal)
         buffer = refs.q_smem.at[warpgroup]  # the queries have been read
         buffer[...] = out.astype(out_gmem.dtype)
         plgpu.commit_smem()
-        plgpu.copy_smem_to_gmem(buffer, out_gmem.at[head, pl.ds(tile * QUERIES + warpgroup * ROWS, ROWS)])
+        plgpu.copy_smem_to_gmem(buffer, out_gmem.at[head, pl.ds(my_first_query, ROWS)])
         plgpu.wait_smem_to_gmem(0)
 
 
-def make_attention(heads: int, length: int, *, causal: bool = False, ping_pong: bool = True, params: Any = None) -> Any:
+def make_attention(
+    heads: int, length: int, *, causal: bool = False, compute_warpgroups: int = 2, params: Any = None
+) -> Any:
     """Returns the JAX function `attention(q, k, v)`, all of them and the result (heads, length, 128) bfloat16.
 
-    Without `ping_pong`, the compute warpgroups use the tensor core whenever they come to it.
+    Two compute warpgroups work in ping-pong; a single one has nobody to take turns with.
     """
-    if length % QUERIES:
-        raise ValueError(f"length={length}: must be a multiple of {QUERIES}, the queries of a CTA.")
+    if length % BLOCK:
+        raise ValueError(f"length={length}: must be a multiple of {BLOCK}, the keys of a step.")
+    if compute_warpgroups not in (1, 2):
+        raise ValueError(f"compute_warpgroups={compute_warpgroups}: must be 1 or 2, who take turns.")
 
     def swizzled(*shape: int) -> Any:
         tiling = plgpu.TilingTransform((8, 64))
         return plgpu.SMEM(shape, jnp.bfloat16, transforms=(tiling, plgpu.SwizzleTransform(128)))
 
     def released() -> Any:
-        return plgpu.Barrier(num_arrivals=COMPUTE_WARPGROUPS, num_barriers=STAGES)
+        return plgpu.Barrier(num_arrivals=compute_warpgroups, num_barriers=STAGES)
 
     return plgpu.kernel(
-        partial(attention_body, causal=causal, ping_pong=ping_pong),
+        partial(attention_body, causal=causal),
         out_type=jax.ShapeDtypeStruct((heads, length, HEAD_DIM), jnp.bfloat16),
         scratch_types={
-            "q_smem": swizzled(COMPUTE_WARPGROUPS, ROWS, HEAD_DIM),
+            "q_smem": swizzled(compute_warpgroups, ROWS, HEAD_DIM),
             "k_smem": swizzled(STAGES, BLOCK, HEAD_DIM),
             "v_smem": swizzled(STAGES, BLOCK, HEAD_DIM),
-            "q_full": plgpu.Barrier(num_barriers=COMPUTE_WARPGROUPS),
+            "q_full": plgpu.Barrier(num_barriers=compute_warpgroups),
             "k_full": plgpu.Barrier(num_barriers=STAGES),
             "v_full": plgpu.Barrier(num_barriers=STAGES),
             "k_empty": released(),
             "v_empty": released(),
-            "turn": plgpu.Barrier(num_barriers=COMPUTE_WARPGROUPS),
+            "turn": plgpu.Barrier(num_barriers=compute_warpgroups),
         },
-        grid=(heads, length // QUERIES),
+        grid=(heads, length // (compute_warpgroups * ROWS)),
         grid_names=("head", "tile"),
-        num_threads=COMPUTE_WARPGROUPS + 1,
+        num_threads=compute_warpgroups + 1,
         thread_name="wg",
         compiler_params=params,
         name="attention",
@@ -228,7 +232,7 @@ def reference(q: np.ndarray, k: np.ndarray, v: np.ndarray, *, causal: bool) -> t
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Runs attention with and without ping-pong, checks both, and compares how they use the tensor core."""
+    """Runs attention with one and two compute warpgroups, checks it, and compares how they use the tensor core."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--heads", type=int, default=1, help="heads (default 1)")
     parser.add_argument("--length", type=int, default=512, help="queries, and keys (default 512)")
@@ -240,19 +244,24 @@ def main(arguments: list[str] | None = None) -> None:
     q, k, v = (generator.standard_normal(shape).astype(jnp.bfloat16) for _ in range(3))
     expected, tolerance = reference(q, k, v, causal=options.causal)
     print(f"{'causal ' * options.causal}attention {' x '.join(map(str, shape))} bf16")
-    for name, ping_pong in (("ping-pong", True), ("no turns", False)):
+    for count, name in ((1, "one compute warpgroup"), (2, "two in ping-pong")):
         with tempfile.TemporaryDirectory() as directory:
             params = plgpu.CompilerParams(approx_math=True, profile_space=512, profile_dir=directory)
             attention = make_attention(
-                options.heads, options.length, causal=options.causal, ping_pong=ping_pong, params=params
+                options.heads, options.length, causal=options.causal, compute_warpgroups=count, params=params
             )
             result = np.asarray(attention(q, k, v)).astype(np.float32)
             report = profiler.build_report(profiler.open(directory)[0].load_trace())
-        assert (np.abs(result - expected) <= tolerance).all(), name
-        busy = report.utilisation.busy_share_of_used_sms
-        print(
-            f"{name}: equal to NumPy within bfloat16 rounding; {report.kernel_cycles:,} cycles, tensor core {busy:.0%} busy"
-        )
+        assert (np.abs(result - expected) <= tolerance).all(), f"{name}: differs from NumPy"
+        sms = report.bubbles.sms
+        in_use = int((sms["last_use"] - sms["first_use"]).sum())
+        busy = int(sms["busy_cycles"].sum()) / in_use
+        print(f"{name}: equal to NumPy within bfloat16 rounding")
+        print(f"  tensor core {busy:.0%} busy between its first and last use; bubbles, in cycles of all SMs:")
+        for row in report.bubbles.groups.head(3).iter_rows(named=True):
+            print(
+                f"  {row['total_cycles']:>9,}  {', '.join(filter(None, (row['cause'], row['detail'], row['barrier'])))}"
+            )
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import polars as pl
 
 from mgpu.capture import UNITS, Capture
 from profiler.event_tables import SiteColumns
+from profiler.grouping import with_shared_key
 from profiler.trace import ASYNC_SPANS
 
 
@@ -45,9 +46,10 @@ def async_spans_table(capture: Capture, begin: np.ndarray, end: np.ndarray, site
 
 def finish_async_spans(frame: pl.DataFrame) -> pl.DataFrame:
     """Sorts rows that have everything but ids and lanes, and gives them both."""
-    frame = frame.sort("unit", "sm", "begin", maintain_order=True)
-    group = frame.select(pl.struct("unit", "sm").rank("dense")).to_series().to_numpy().astype(np.int64)
-    lane = assign_lanes(group, frame["begin"].to_numpy(), (frame["begin"] + frame["dur"]).to_numpy())
+    (frame,) = with_shared_key([frame], ["unit", "sm"])
+    frame = frame.sort("key", "begin", maintain_order=True)
+    begin = frame["begin"].to_numpy()
+    lane = assign_lanes(frame["key"].to_numpy(), begin, begin + frame["dur"].to_numpy())
     return frame.with_columns(lane=pl.Series(lane), async_span=pl.int_range(pl.len())).select(
         pl.col(name).cast(dtype) for name, dtype in ASYNC_SPANS.items()
     )

@@ -15,6 +15,7 @@ import polars as pl
 from mgpu.capture import UNITS, Capture
 from mgpu.sites import SiteKind
 from profiler.event_tables import SiteColumns
+from profiler.grouping import with_shared_key
 from profiler.reallocations import continue_phases, find_reallocations, number_waits
 from profiler.trace import ARRIVALS, WAITS
 
@@ -68,12 +69,19 @@ def _add_issuer(frame: pl.DataFrame, async_spans: pl.DataFrame) -> pl.DataFrame:
         (pl.col("begin") + pl.col("dur")).alias("time"),
         pl.col("warpgroup").alias("issuer"),
         pl.col("async_span").alias("source_event"),
-    ).unique(["unit", "slot", "site", "source_cta", "time"], keep="first", maintain_order=True)
-    joined = frame.join(work, on=["unit", "slot", "site", "source_cta", "time"], how="left", maintain_order="left")
-    unslotted = work.filter(pl.col("slot") < 0).drop("slot")
-    joined = joined.join(
-        unslotted, on=["unit", "site", "source_cta", "time"], how="left", maintain_order="left", suffix="_any"
     )
+    # Work without a slot may have completed any slot; the exact one is preferred.
+    keys = ["unit", "site", "source_cta", "time"]
+    frame, work = with_shared_key([frame, work], [*keys, "slot"], "exact")
+    frame, work = with_shared_key([frame, work], keys, "any")
+    found = work.select("exact", "any", "slot", "issuer", "source_event")
+    slotted = found.unique("exact", keep="first", maintain_order=True).drop("slot", "any")
+    unslotted = found.filter(pl.col("slot") < 0).unique("any", keep="first", maintain_order=True).drop("slot", "exact")
+    joined = frame.join(slotted, on="exact", how="left", maintain_order="left")
+    if unslotted.height:
+        joined = joined.join(unslotted, on="any", how="left", maintain_order="left", suffix="_any")
+    else:
+        joined = joined.with_columns(issuer_any="issuer", source_event_any="source_event")
     return joined.with_columns(
         warpgroup=pl.when(pl.col("unit") == "").then("warpgroup").otherwise(pl.coalesce("issuer", "issuer_any")),
         source_event=pl.coalesce("source_event", "source_event_any"),
@@ -123,8 +131,9 @@ def finish_arrivals(frame: pl.DataFrame) -> pl.DataFrame:
 def with_barrier(rows: pl.DataFrame, sites: SiteColumns, tracks: pl.DataFrame) -> pl.DataFrame:
     """Adds the barrier's name and the place of the track to rows of the span or instant table."""
     barrier = sites.barrier.gather(rows["site"]) if rows.height else pl.Series([], dtype=pl.String)
-    place = tracks.select("track", "sm", "cta", "warpgroup", "warp", "role")
-    return rows.with_columns(barrier.alias("barrier")).join(place, on="track", how="left", maintain_order="left")
+    # A track's number is its row.
+    place = [tracks[name].gather(rows["track"]) for name in ("sm", "cta", "warpgroup", "warp", "role")]
+    return rows.with_columns(barrier.alias("barrier"), *place)
 
 
 def waits_table(
@@ -142,11 +151,11 @@ def waits_table(
     waits = with_barrier(spans.filter(pl.col("kind") == str(SiteKind.BARRIER_WAIT)), sites, tracks)
     if reallocations is not None:
         waits = number_waits(waits, reallocations)
+    waits, completing = with_shared_key([waits, arrivals.filter("completes")], PHASE_KEYS)
     completing = (
-        arrivals.filter("completes")
-        .unique(PHASE_KEYS, keep="first", maintain_order=True)
+        completing.unique("key", keep="first", maintain_order=True)
         .select(
-            *PHASE_KEYS,
+            "key",
             "arrival",
             pl.col("time").alias("released_at"),
             pl.col("source").alias("released_by"),
@@ -155,7 +164,7 @@ def waits_table(
         )
     )
     roles = tracks.select(pl.col("track").alias("source_track"), pl.col("role").alias("source_role"))
-    joined = waits.join(completing, on=PHASE_KEYS, how="left", maintain_order="left").join(
+    joined = waits.join(completing, on="key", how="left", maintain_order="left").join(
         roles, on="source_track", how="left", maintain_order="left"
     )
     is_exact = pl.col("provenance").is_not_null() & (pl.col("provenance") != "inferred")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
 from mgpu.capture import CaptureHeader
 from mgpu.sites import SiteKind
+from profiler.grouping import combined_key
 from profiler.trace import COUNTERS
 
 FULL_SLOTS = "full slots"
@@ -24,11 +26,9 @@ def counters_table(
     Args:
       loads: the TMA load spans of the warpgroups, with the column `cta`.
     """
-    changes = [_bytes_in_flight(async_spans)]
-    barriers = {site.barrier: None for site in header.sites if site.kind is SiteKind.TMA_LOAD and site.barrier}
-    for barrier in barriers:
-        changes.append(_full_slots(header, barrier, arrivals, waits, loads))
-    return _accumulate(pl.concat(changes))
+    barriers = {site.barrier for site in header.sites if site.kind is SiteKind.TMA_LOAD and site.barrier}
+    tables = [_full_slots(header, barrier, arrivals, waits, loads) for barrier in sorted(barriers)]
+    return pl.concat([*tables, _bytes_in_flight(async_spans)])
 
 
 def _bytes_in_flight(async_spans: pl.DataFrame) -> pl.DataFrame:
@@ -36,7 +36,7 @@ def _bytes_in_flight(async_spans: pl.DataFrame) -> pl.DataFrame:
     copies = async_spans.filter(pl.col("unit").is_in(["tma_load", "tma_store"]))
     issued = copies.select("sm", pl.col("begin").alias("time"), pl.col("bytes").alias("change"))
     landed = copies.select("sm", (pl.col("begin") + pl.col("dur")).alias("time"), -pl.col("bytes").alias("change"))
-    return _changes(pl.concat([issued, landed]).with_columns(cta=pl.lit(-1)), BYTES_IN_FLIGHT, "bytes")
+    return _accumulate(pl.concat([issued, landed]).with_columns(cta=pl.lit(-1)), BYTES_IN_FLIGHT, "bytes")
 
 
 def _full_slots(
@@ -69,7 +69,7 @@ def _full_slots(
             emptied.select("sm", "cta", pl.col("released").alias("time"), pl.lit(-1).alias("change")),
         ]
     )
-    return _changes(changes, f"{FULL_SLOTS} {barrier}", "slots")
+    return _accumulate(changes, f"{FULL_SLOTS} {barrier}", "slots")
 
 
 def _releases(
@@ -86,22 +86,18 @@ def _releases(
     return loads.select("cta", "slot", pl.col("begin").alias("released"))
 
 
-def _changes(frame: pl.DataFrame, counter: str, unit: str) -> pl.DataFrame:
-    return frame.select(
-        pl.lit(counter).alias("counter"),
-        pl.lit(unit).alias("unit"),
-        pl.col("sm").cast(pl.Int32),
-        pl.col("cta").cast(pl.Int32),
-        pl.col("time").cast(pl.Int64),
-        pl.col("change").cast(pl.Int64),
-    )
-
-
-def _accumulate(changes: pl.DataFrame) -> pl.DataFrame:
-    """Sums changes of the same moment and runs the sum along each counter."""
-    lane = ["counter", "unit", "sm", "cta"]
-    moments = changes.group_by(*lane, "time").agg(pl.col("change").sum()).filter(pl.col("change") != 0)
-    moments = moments.sort("counter", "sm", "cta", "time")
-    return moments.with_columns(value=pl.col("change").cum_sum().over(lane)).select(
-        pl.col(name).cast(dtype) for name, dtype in COUNTERS.items()
-    )
+def _accumulate(changes: pl.DataFrame, counter: str, unit: str) -> pl.DataFrame:
+    """Sums changes (`sm`, `cta`, `time`, `change`) of one moment and runs the sum along each SM and CTA."""
+    sm, cta, time, change = (changes[name].to_numpy().astype(np.int64) for name in ("sm", "cta", "time", "change"))
+    moment = combined_key([sm, cta, time])
+    order = np.argsort(moment, kind="stable")
+    starts = np.flatnonzero(np.diff(moment[order], prepend=-1))
+    total = np.add.reduceat(change[order], starts) if len(starts) else change
+    rows = order[starts][total != 0]
+    value = np.cumsum(total[total != 0])
+    lane = combined_key([sm, cta])[rows]
+    first = np.flatnonzero(np.diff(lane, prepend=-1))
+    value -= np.repeat(np.concatenate([[0], value])[first], np.diff(first, append=len(lane)))
+    columns = {"counter": pl.repeat(counter, len(rows), eager=True), "unit": pl.repeat(unit, len(rows), eager=True)}
+    columns |= {"sm": sm[rows], "cta": cta[rows], "time": time[rows], "value": value}
+    return pl.DataFrame(columns, schema=dict(COUNTERS))

@@ -101,11 +101,12 @@ def _slot_and_phase(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the barrier slot and how often the track touched it before from this kind of site; -1 without barrier."""
     barrier = sites.barrier_code[site]
-    touches = barrier >= 0
-    slot = np.where(touches, payload, -1)
-    key = combined_key([track, sites.kind_code[site], barrier, slot])
+    touches = np.flatnonzero(barrier >= 0)
+    slot = np.full(len(site), -1, np.int32)
+    slot[touches] = payload[touches]
     phase = np.full(len(site), -1, np.int64)
-    phase[touches] = count_before(key[touches])
+    key = combined_key([track[touches], sites.kind_code[site[touches]], barrier[touches], slot[touches]])
+    phase[touches] = count_before(key)
     return slot, phase
 
 

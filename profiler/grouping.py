@@ -5,15 +5,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import polars as pl
+
+_LARGEST_KEY = (1 << 63) - 1
 
 
 def combined_key(columns: Sequence[np.ndarray]) -> np.ndarray:
     """Returns one int64 per row, equal for rows that agree in all columns. Columns hold small integers, -1 included."""
     key = np.zeros(len(columns[0]), np.int64)
+    largest = 0
     for column in columns:
         low = int(column.min(initial=0))
-        key = key * (int(column.max(initial=0)) - low + 1) + (column.astype(np.int64) - low)
+        extent = int(column.max(initial=0)) - low + 1
+        if (largest + 1) * extent > _LARGEST_KEY:  # sparse, such as times of many CTAs: number the keys that occur
+            key = np.unique(key, return_inverse=True)[1].reshape(-1)
+            largest = int(key.max(initial=0))
+        largest = (largest + 1) * extent - 1
+        key = key * extent + (column.astype(np.int64) - low)
     return key
+
+
+def with_shared_key(frames: Sequence[pl.DataFrame], columns: Sequence[str], name: str = "key") -> list[pl.DataFrame]:
+    """Adds to tables an int64 column that is equal for rows, of any of them, that agree in all `columns`.
+
+    A join or group by that one column takes a fraction of the time of one by several, some of them strings.
+    """
+    key = combined_key([_codes([frame[column] for frame in frames]) for column in columns])
+    ends = np.cumsum([frame.height for frame in frames])[:-1]
+    return [frame.with_columns(pl.Series(name, part)) for frame, part in zip(frames, np.split(key, ends), strict=True)]
+
+
+def _codes(parts: Sequence[pl.Series]) -> np.ndarray:
+    """Returns integers as they are, and strings as numbers in the order of the strings; parts one after another."""
+    if parts[0].dtype != pl.String:
+        return np.concatenate([part.to_numpy() for part in parts])
+    names = pl.concat([part.unique() for part in parts]).unique().sort()
+    return np.concatenate([part.cast(pl.Enum(names)).to_physical().to_numpy() for part in parts])
 
 
 def count_before(key: np.ndarray) -> np.ndarray:

@@ -142,11 +142,13 @@ def _select(spans: _Spans, keep: np.ndarray) -> _Spans:
 
 def _assemble(events: Events, parts: list[_Spans], orphans: np.ndarray) -> Pairing:
     """Joins the parts, orders spans by their begin event and turns parents into row numbers."""
-    begin = np.concatenate([part.begin for part in parts])
-    order = np.argsort(begin, kind="stable")
-    begin = begin[order]
-    parent_event = np.concatenate([part.parent for part in parts])[order]
-    parent = np.where(parent_event >= 0, np.searchsorted(begin, parent_event), -1)
+    unordered = np.concatenate([part.begin for part in parts])
+    row = np.full(len(events) + 1, -1, np.int64)  # by event; the last entry is what a parent of -1 finds
+    row[unordered] = np.arange(len(unordered))
+    begin = np.flatnonzero(row >= 0)
+    order = row[begin]
+    row[begin] = np.arange(len(begin))
+    parent = row[np.concatenate([part.parent for part in parts])[order]]
     closed = np.concatenate([part.closed for part in parts])[order]
     defects = count_per_track("orphan_end", events.track[orphans], "ends without a begin were left out")
     defects += count_per_track(

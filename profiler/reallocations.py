@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import polars as pl
 
+from profiler.grouping import with_shared_key
+
 SLOT_KEYS = ("cta", "barrier", "slot")
 
 
@@ -20,6 +22,9 @@ def find_reallocations(arrivals: pl.DataFrame) -> pl.DataFrame:
     Returns:
       `cta, barrier, slot`, `time` (first arrival), `allocation` (from 1), `first_phase` (phases completed before).
     """
+    (arrivals,) = with_shared_key([arrivals], SLOT_KEYS)
+    if not arrivals.select(_begins_allocation("key").any()).item():
+        return arrivals.select(*SLOT_KEYS, "time", allocation=pl.lit(0), first_phase=pl.lit(0)).clear()
     completed = pl.col("completes").cast(pl.Int64).cum_sum().over(SLOT_KEYS) - pl.col("completes")
     firsts = arrivals.with_columns(began=_begins_allocation(), first_phase=completed).filter("began")
     return firsts.select(
@@ -30,9 +35,9 @@ def find_reallocations(arrivals: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _begins_allocation() -> pl.Expr:
+def _begins_allocation(slot: str | tuple[str, ...] = SLOT_KEYS) -> pl.Expr:
     """True for an arrival whose phase is less than the arrivals before it on its slot led to."""
-    reached = (pl.col("phase") + pl.col("completes").cast(pl.Int64)).shift().over(SLOT_KEYS)
+    reached = (pl.col("phase") + pl.col("completes").cast(pl.Int64)).shift().over(slot)
     return (pl.col("phase") < reached).fill_null(False)
 
 
