@@ -30,7 +30,7 @@ python -m pytest -q tests/architecture
 endef
 export CHECKS
 
-.PHONY: help demo dashboard screenshots test test-newest test-gpu browser-test check format bench lock clean
+.PHONY: help demo dashboard screenshots test test-newest test-gpu browser-test golden check format bench lock clean
 
 help: ## List these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -62,6 +62,10 @@ test-gpu: $(VENV)/.installed-gpu ## Run the tests that need an NVIDIA GPU
 browser-test: $(VENV)/.installed-test ## Drive the dashboard in a real Chromium (CHROMIUM=path to choose one)
 	@test -n '$(CHROMIUM_PATH)' || { echo 'No Chromium found: install one (Debian: apt-get install chromium) or set CHROMIUM=/path/to/it.' >&2; exit 1; }
 	CHROMIUM='$(CHROMIUM_PATH)' $(VENV)/bin/python -m pytest -m browser $(PYTEST_ARGS)
+
+golden: $(VENV)/.installed-test ## Run all examples, renew what they are expected to print, show what changed
+	PYTHONPATH=.:tests MGPU_TARGET=sim JAX_PLATFORMS=cpu $(VENV)/bin/python -m support.examples
+	git --no-pager diff -- 'examples/*.out'
 
 check: $(VENV)/.installed-check ## Lint, formatting, types, import rules, sizes; shows all failures, not the first only
 	@status=0; while read -r check; do \

@@ -79,11 +79,12 @@ def online_softmax(scores: jax.Array, out: jax.Array, largest: jax.Array, total:
     Returns:
       The block's probabilities in bfloat16, and the new out, largest and total, all relative to the new largest.
     """
-    new_largest = jnp.maximum(largest, scores.max(axis=1) * SCALE)
-    probabilities = jnp.exp2(scores * SCALE - across(new_largest, BLOCK))
-    rescale = jnp.exp2(largest - new_largest)
-    total = total * rescale + probabilities.sum(axis=1)
-    return probabilities.astype(jnp.bfloat16), out * across(rescale, HEAD_DIM), new_largest, total
+    with jax.named_scope("softmax"):
+        new_largest = jnp.maximum(largest, scores.max(axis=1) * SCALE)
+        probabilities = jnp.exp2(scores * SCALE - across(new_largest, BLOCK))
+        rescale = jnp.exp2(largest - new_largest)
+        total = total * rescale + probabilities.sum(axis=1)
+        return probabilities.astype(jnp.bfloat16), out * across(rescale, HEAD_DIM), new_largest, total
 
 
 def attend(refs: SimpleNamespace, warpgroup: Any, first_query: Any, steps: Any, *, causal: bool) -> jax.Array:
@@ -177,7 +178,13 @@ def attention_body(q_gmem: Any, k_gmem: Any, v_gmem: Any, out_gmem: Any, *, caus
 
 
 def make_attention(
-    heads: int, length: int, *, causal: bool = False, compute_warpgroups: int = 2, params: Any = None
+    heads: int,
+    length: int,
+    *,
+    causal: bool = False,
+    compute_warpgroups: int = 2,
+    params: Any = None,
+    interpret: Any = None,
 ) -> Any:
     """Returns the JAX function `attention(q, k, v)`, all of them and the result (heads, length, 128) bfloat16.
 
@@ -214,6 +221,7 @@ def make_attention(
         num_threads=compute_warpgroups + 1,
         thread_name="wg",
         compiler_params=params,
+        interpret=interpret,
         name="attention",
     )
 
@@ -257,10 +265,10 @@ def main(arguments: list[str] | None = None) -> None:
         in_use = int((sms["last_use"] - sms["first_use"]).sum())
         busy = int(sms["busy_cycles"].sum()) / in_use
         print(f"{name}: equal to NumPy within bfloat16 rounding")
-        print(f"  tensor core {busy:.0%} busy between its first and last use; bubbles, in cycles of all SMs:")
-        for row in report.bubbles.groups.head(3).iter_rows(named=True):
+        print(f"  tensor core {busy:.0%} busy between its first and last use; bubbles (cycles of all SMs):")
+        for row in report.bubbles.groups.head(2).iter_rows(named=True):
             print(
-                f"  {row['total_cycles']:>9,}  {', '.join(filter(None, (row['cause'], row['detail'], row['barrier'])))}"
+                f"  {row['total_cycles']:>8,}  {', '.join(filter(None, (row['cause'], row['detail'], row['source'])))}"
             )
 
 

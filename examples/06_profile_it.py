@@ -40,25 +40,33 @@ def record(a: np.ndarray, b: np.ndarray, stages: int) -> profiler.Report:
     return profiler.build_report(profiler.build_trace(captures[0]))
 
 
+def name_cause(row: dict[str, Any]) -> str:
+    """Returns cause, detail and barrier of a group of bubbles, as far as it has them."""
+    return ", ".join(filter(None, (row["cause"], row["detail"], row["barrier"])))
+
+
 def describe(report: profiler.Report) -> str:
-    """Returns the figures to look at first."""
+    """Returns what to look at first: the length, the bubbles, the barrier that costs most."""
     bubble = report.bubbles.largest(1).row(0, named=True)
-    wait = report.barrier_waits.barriers.sort("uncovered_cycles", "barrier", descending=[True, False]).row(0, named=True)
-    cause = ", ".join(filter(None, (bubble["cause"], bubble["detail"])))
-    return "\n".join(
-        [
-            f"  {report.kernel_cycles:,} cycles; {report.bubbles.bubble_share:.1%} of them tensor-core bubbles in the loop",
-            f"  largest loss: {cause}: {bubble['kernel_share']:.1%} of the kernel, at {bubble['source']}",
-            f"  costliest barrier: {wait['barrier']}: {wait['role']} was blocked {wait['blocked_cycles']:,} cycles, "
-            f"{wait['uncovered_cycles']:,} of them with the tensor core idle",
-        ]
+    waits = report.barrier_waits.barriers.sort("uncovered_cycles", "barrier", descending=[True, False])
+    wait = waits.row(0, named=True)
+    return (
+        f"  {report.kernel_cycles:,} cycles, {report.bubbles.bubble_share:.1%} of them tensor-core bubbles\n"
+        f"  largest loss: {name_cause(bubble)}: {bubble['kernel_share']:.1%} of the kernel, at {bubble['source']}\n"
+        f"  costliest barrier: {wait['barrier']}: the {wait['role']} warpgroups were blocked for "
+        f"{wait['blocked_cycles']:,} cycles,\n"
+        f"    {wait['uncovered_cycles']:,} of them with nothing on the tensor core\n"
     )
 
 
-def describe_stage_remedy(report: profiler.Report) -> str:
-    """Returns what the report says about deeper rings: replayed on the event graph, before anything is changed."""
-    found = report.what_if.scenarios.filter(report.what_if.scenarios["name"].str.starts_with("one more stage"))
-    return "\n".join(f"  {row}" for row in found.iter_rows(named=True))
+def describe_difference(before: profiler.Report, after: profiler.Report) -> str:
+    """Returns where the time went, per SM; the rows sum to the difference."""
+    compared = profiler.compare_reports(before, after)
+    lines = [f"  {compared.change:+.1%}: {compared.delta_cycles:+,.0f} cycles, of which (mean of the SMs in use)"]
+    for row in compared.largest().iter_rows(named=True):
+        cycles = f"{row['a_cycles']:>8,.0f} to {row['b_cycles']:>6,.0f}"
+        lines.append(f"  {row['delta_cycles']:>+8,.0f}  {name_cause(row):<36}{cycles}")
+    return "\n".join(lines)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -73,10 +81,12 @@ def main(arguments: list[str] | None = None) -> None:
     b = generator.standard_normal((options.depth, options.size)).astype(jnp.bfloat16)
 
     before = record(a, b, stages=2)
-    print(f"two stages\n{describe(before)}\n{describe_stage_remedy(before)}\n")
-    print(before.what_if.scenarios)
+    print(f"two stages\n{describe(before)}")
+    predicted = before.what_if.gain("one more stage")
+    print(f"what if there were one more stage? by replay of what was recorded, {-predicted:+.1%}\n")
     after = record(a, b, stages=3)
-    print(f"three stages\n{describe(after)}\n")
+    print(f"three stages\n{describe(after)}")
+    print(f"the difference\n{describe_difference(before, after)}")
 
 
 if __name__ == "__main__":

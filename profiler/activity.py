@@ -74,7 +74,7 @@ def assign_lanes(group: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.nd
     sizes = np.diff(starts, append=num)
     first = np.repeat(starts, sizes)
     rank = np.arange(num) - first
-    by_end = np.lexsort((np.arange(num), end, group))
+    by_end = np.lexsort((end, group))
     lanes = np.repeat(_most_overlapping(group, begin, end, starts), sizes)
     link = np.where(rank >= lanes, by_end[np.maximum(first + rank - lanes, 0)], np.arange(num))
     while True:
@@ -87,8 +87,7 @@ def assign_lanes(group: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.nd
 def _most_overlapping(group: np.ndarray, begin: np.ndarray, end: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """Returns, per group, the largest number of intervals that are open at once."""
     moments = np.concatenate([end, begin])  # an end comes before a begin of the same cycle: the sort is stable
-    change = np.concatenate([np.full(len(end), -1), np.ones(len(begin), np.int64)])
-    order = np.lexsort((np.arange(len(moments)), moments, np.concatenate([group, group])))
-    open_now = np.cumsum(change[order])
+    order = np.lexsort((moments, np.concatenate([group, group])))
+    open_now = np.cumsum(np.where(order < len(end), -1, 1))
     # Every group opens as often as it closes, so each starts from zero.
     return np.maximum.reduceat(open_now, 2 * starts)

@@ -15,7 +15,7 @@ import polars as pl
 from mgpu.capture import UNITS, Capture
 from mgpu.sites import SiteKind
 from profiler.event_tables import SiteColumns
-from profiler.grouping import with_shared_key
+from profiler.grouping import first_rows, with_shared_key
 from profiler.reallocations import continue_phases, find_reallocations, number_waits
 from profiler.trace import ARRIVALS, WAITS
 
@@ -75,8 +75,8 @@ def _add_issuer(frame: pl.DataFrame, async_spans: pl.DataFrame) -> pl.DataFrame:
     frame, work = with_shared_key([frame, work], [*keys, "slot"], "exact")
     frame, work = with_shared_key([frame, work], keys, "any")
     found = work.select("exact", "any", "slot", "issuer", "source_event")
-    slotted = found.unique("exact", keep="first", maintain_order=True).drop("slot", "any")
-    unslotted = found.filter(pl.col("slot") < 0).unique("any", keep="first", maintain_order=True).drop("slot", "exact")
+    slotted = first_rows(found, "exact").drop("slot", "any")
+    unslotted = first_rows(found.filter(pl.col("slot") < 0), "any").drop("slot", "exact")
     joined = frame.join(slotted, on="exact", how="left", maintain_order="left")
     if unslotted.height:
         joined = joined.join(unslotted, on="any", how="left", maintain_order="left", suffix="_any")
@@ -152,16 +152,13 @@ def waits_table(
     if reallocations is not None:
         waits = number_waits(waits, reallocations)
     waits, completing = with_shared_key([waits, arrivals.filter("completes")], PHASE_KEYS)
-    completing = (
-        completing.unique("key", keep="first", maintain_order=True)
-        .select(
-            "key",
-            "arrival",
-            pl.col("time").alias("released_at"),
-            pl.col("source").alias("released_by"),
-            "source_track",
-            "provenance",
-        )
+    completing = first_rows(completing, "key").select(
+        "key",
+        "arrival",
+        pl.col("time").alias("released_at"),
+        pl.col("source").alias("released_by"),
+        "source_track",
+        "provenance",
     )
     roles = tracks.select(pl.col("track").alias("source_track"), pl.col("role").alias("source_role"))
     joined = waits.join(completing, on="key", how="left", maintain_order="left").join(

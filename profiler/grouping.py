@@ -43,6 +43,16 @@ def _codes(parts: Sequence[pl.Series]) -> np.ndarray:
     return np.concatenate([part.cast(pl.Enum(names)).to_physical().to_numpy() for part in parts])
 
 
+def first_rows(frame: pl.DataFrame, key: str) -> pl.DataFrame:
+    """Keeps, of the rows that agree in an integer column, the first; in the same order."""
+    values = frame[key].to_numpy()
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    is_first = np.ones(len(order), bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    return frame if is_first.all() else frame[np.sort(order[is_first])]
+
+
 def count_before(key: np.ndarray) -> np.ndarray:
     """Returns, per row, how many earlier rows have the same key: int64."""
     order = np.argsort(key, kind="stable")

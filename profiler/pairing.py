@@ -22,8 +22,8 @@ class Pairing:
     """Spans as indices into `Events`, in the order of their begin events (so: by track, then begin, outer first).
 
     Attributes:
-      begin, end: int64[spans], event indices; the end of an unclosed span is the event at which it was cut.
-      parent: int64[spans], row of the enclosing span, -1 if none.
+      begin, end: int[spans], event indices; the end of an unclosed span is the event at which it was cut.
+      parent: int[spans], row of the enclosing span, -1 if none.
       depth: int32[spans], number of enclosing spans.
       closed: bool[spans], False if the end was never recorded.
       instants: int64[instants], event indices.
@@ -53,10 +53,15 @@ class _Spans:
 def pair_events(events: Events) -> Pairing:
     """Returns the spans and instants of all tracks."""
     stacked = np.flatnonzero(events.edge != Edge.INSTANT)
+    if len(events) < 1 << 31:
+        stacked = stacked.astype(np.int32)  # this is bound by memory: half the bytes, half the time
     level = _levels(events, stacked)
     broken = np.unique(events.track[stacked[level < 0]])
-    nested = ~np.isin(events.track[stacked], broken) if len(broken) else np.ones(len(stacked), bool)
-    spans = _pair_by_level(events, stacked[nested], level[nested])
+    if len(broken):
+        nested = ~np.isin(events.track[stacked], broken)
+        spans = _pair_by_level(events, stacked[nested], level[nested])
+    else:
+        spans = _pair_by_level(events, stacked, level)
 
     mismatched = events.site[spans.begin] != events.site[spans.end]
     torn = np.unique(events.track[spans.begin[mismatched & spans.closed]])
@@ -72,10 +77,10 @@ def pair_events(events: Events) -> Pairing:
 def _levels(events: Events, stacked: np.ndarray) -> np.ndarray:
     """Returns how many spans are open around each begin and end event; negative if an end has no begin."""
     is_begin = events.edge[stacked] == Edge.BEGIN
-    depth_after = np.cumsum(np.where(is_begin, 1, -1))
+    depth_after = np.cumsum(np.where(is_begin, np.int8(1), np.int8(-1)), dtype=stacked.dtype)
     track = events.track[stacked]
-    starts = np.flatnonzero(np.diff(track, prepend=-1))
-    before = np.concatenate([[0], depth_after])[starts]
+    starts = np.flatnonzero(np.diff(track, prepend=track[:1] - 1))
+    before = np.where(starts > 0, depth_after[starts - 1], 0)
     depth_after -= np.repeat(before, np.diff(starts, append=len(stacked)))
     return depth_after - is_begin
 
@@ -85,7 +90,7 @@ def _pair_by_level(events: Events, stacked: np.ndarray, level: np.ndarray) -> _S
     if level.max(initial=0) < 1 << 16:
         level = level.astype(np.uint16)  # NumPy sorts 16-bit integers by radix, several times faster
     order = np.argsort(level, kind="stable")
-    event, level = stacked[order], level[order].astype(np.int64)
+    event, level = stacked[order], level[order].astype(np.int32)
     is_begin = events.edge[event] == Edge.BEGIN
     position = np.flatnonzero(is_begin)
     begin, depth = event[position], level[position]
@@ -96,7 +101,7 @@ def _pair_by_level(events: Events, stacked: np.ndarray, level: np.ndarray) -> _S
     end = np.where(closed, event[following], _last_events(events)[events.track[begin]])
 
     # (level, event) grows along the sorted begins, so the innermost begin one level up is a binary search away.
-    key = depth * len(events) + begin
+    key = depth.astype(np.int64) * len(events) + begin
     parent_row = np.searchsorted(key, key - len(events), side="right") - 1
     parent = np.where(depth > 0, begin[np.maximum(parent_row, 0)], -1) if len(begin) else begin
     return _Spans(begin, end, parent, depth, closed)
@@ -105,7 +110,8 @@ def _pair_by_level(events: Events, stacked: np.ndarray, level: np.ndarray) -> _S
 def _last_events(events: Events) -> np.ndarray:
     """Returns the index of each track's last event (any edge), indexed by track."""
     last = np.zeros(1 + int(events.track.max(initial=0)), np.int64)
-    last[events.track] = np.arange(len(events))
+    ends = np.flatnonzero(np.diff(events.track, append=-1))
+    last[events.track[ends]] = ends
     return last
 
 
@@ -143,9 +149,9 @@ def _select(spans: _Spans, keep: np.ndarray) -> _Spans:
 def _assemble(events: Events, parts: list[_Spans], orphans: np.ndarray) -> Pairing:
     """Joins the parts, orders spans by their begin event and turns parents into row numbers."""
     unordered = np.concatenate([part.begin for part in parts])
-    row = np.full(len(events) + 1, -1, np.int64)  # by event; the last entry is what a parent of -1 finds
+    row = np.full(len(events) + 1, -1, unordered.dtype)  # by event; the last entry is what a parent of -1 finds
     row[unordered] = np.arange(len(unordered))
-    begin = np.flatnonzero(row >= 0)
+    begin = np.flatnonzero(row >= 0).astype(unordered.dtype)
     order = row[begin]
     row[begin] = np.arange(len(begin))
     parent = row[np.concatenate([part.parent for part in parts])[order]]

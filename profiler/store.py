@@ -56,6 +56,11 @@ class Launch:
         """Name for people: of the launch folder (`matmul-0001`), or of a capture file with another name."""
         return self.folder.name if self.capture_path.name == CAPTURE_FILE else self.capture_path.stem
 
+    @property
+    def tables(self) -> Path:
+        """The folder of its Parquet tables, whether they were written or not."""
+        return self.folder / TABLES_FOLDER
+
     def load_capture(self) -> Capture:
         """Reads the raw capture."""
         return Capture.load(self.capture_path)
@@ -122,6 +127,11 @@ def load_trace(path: str | Path) -> Trace:
     if capture_path.name == CAPTURE_FILE and _is_current(tables, capture_path):
         return read_tables(tables)
     return build_trace(Capture.load(capture_path))
+
+
+def has_tables(launch: Launch) -> bool:
+    """True if the launch's tables are on disk, of this format, and no older than its capture."""
+    return launch.capture_path.name == CAPTURE_FILE and _is_current(launch.tables, launch.capture_path)
 
 
 def is_perfetto_file(path: str | Path) -> bool:

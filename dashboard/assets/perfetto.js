@@ -2,6 +2,7 @@
 "use strict";
 (function () {
   const PING_MS = 100;
+  const API_WAIT_MS = 20000;
 
   /* Asks a window with the Perfetto UI until it answers, then gives it the trace. */
   function handOver(target, origin, title, buffer, options) {
@@ -40,6 +41,39 @@
     await handOver(frame.contentWindow, window.location.origin, frame.dataset.title, buffer, options);
     status.textContent = "";
     frame.dataset.loaded = "true";
+    if (frame.dataset.target) status.textContent = await showTarget(frame);
+  }
+
+  /* Shows what the URL selects: zooms by the documented message, and selects if this UI's own interface is in reach. */
+  async function showTarget(frame) {
+    const { target, begin, end, query } = frame.dataset;
+    const inside = await readyApi(frame.contentWindow);
+    const seconds = (cycles) => Number(cycles) / 1e9; /* the file's ns are cycles */
+    const part = { timeStart: seconds(begin), timeEnd: seconds(end), viewPercentage: 1 };
+    frame.contentWindow.postMessage({ perfetto: { ...part, keepApiOpen: true } }, window.location.origin);
+    if (!query) return `Zoomed to ${target}: no slice of the trace is this alone.`;
+    if (!inside) return `Zoomed to ${target}: this build of the Perfetto UI does not let a page select.`;
+    try {
+      const id = (await inside.engine.query(query)).maybeFirstRow({ id: 0 });
+      if (!id) return `Zoomed to ${target}: the trace file does not hold its slice.`;
+      inside.selection.selectSqlEvent("slice", id.id, { scrollToSelection: true });
+      frame.dataset.selected = id.id;
+      return `Selected: ${target}`;
+    } catch (error) {
+      return `Zoomed to ${target}: this build of the Perfetto UI does not let a page select (${error.message}).`;
+    }
+  }
+
+  /* Returns the interface that the UI gives to bookmarklets once its trace is loaded, null if it has none. It is not
+   * documented, so everything used is looked for. */
+  async function readyApi(inside) {
+    for (const until = performance.now() + API_WAIT_MS; performance.now() < until;) {
+      const api = inside.ctx;
+      const loads = inside.app && inside.app.isLoadingTrace;
+      if (api && !loads && api.engine && api.selection && api.selection.selectSqlEvent) return api;
+      await new Promise((resolve) => { window.setTimeout(resolve, PING_MS); });
+    }
+    return null;
   }
 
   async function openOnline(button) {

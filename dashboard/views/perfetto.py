@@ -7,6 +7,7 @@ from dash.development.base_component import Component
 
 from dashboard import ids
 from dashboard.markup import extra
+from dashboard.timeline.perfetto_slice import perfetto_target
 from dashboard.views.base import PageContext
 from dashboard.views.components import download, empty
 
@@ -41,7 +42,21 @@ def build(context: PageContext) -> Component:
                 "data-source": f"{context.links.base_path}perfetto-ui/#!/viewer?mode=embedded",
                 "data-trace": trace,
                 "data-title": f"{context.loaded.name} ({context.loaded.trace.header.device})",
+                **_target(context),
             }
         ),
     )
     return html.Div([toolbar, frame], className="page page-timeline")
+
+
+def _target(context: PageContext) -> dict[str, str]:
+    """Returns what the frame should select and show, for the script: nothing if the view names neither."""
+    target = perfetto_target(context.loaded.report, context.state)
+    if target is None:
+        return {}
+    return {
+        "data-target": target.text,
+        "data-begin": str(target.begin),
+        "data-end": str(target.end),
+        "data-query": target.query,
+    }

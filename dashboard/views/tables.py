@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import polars as pl
@@ -23,6 +23,7 @@ from profiler.source_names import shorten_source
 _MAX_LOCATION = 22
 _MARGIN = 6  # an example is shown with this many times its length on both sides
 _MIN_MARGIN_CYCLES = 1500
+_LONGEST = {"timeline": "The longest one on the timeline", "perfetto": "The longest one in the Perfetto UI"}
 
 
 def loss_groups(report: Report) -> list[dict[str, Any]]:
@@ -75,6 +76,7 @@ def bubbles(context: PageContext, limit: int | None = None) -> Component:
         ),
         Column("What helps", lambda row: html.Span(row["reading"].remedy, title=row["reading"].meaning)),
         Column("", lambda row: example_link(context, row, "show")),
+        *_in_perfetto(context, lambda row: example_link(context, row, "in Perfetto", "perfetto")),
     ]
     return table(columns, rows, "Tensor-core bubbles by cause")
 
@@ -123,7 +125,8 @@ def barrier_waits(context: PageContext, role: str = "") -> Component:
             lambda row: row["had_been"],
             meaning="What the releaser, or who issued the releasing load, did while it was waited for.",
         ),
-        Column("", lambda row: _longest_wait(context, row)),
+        Column("", lambda row: _longest_wait(context, row, "show")),
+        *_in_perfetto(context, lambda row: _longest_wait(context, row, "in Perfetto", "perfetto")),
     ]
     return table(columns, rows, "Waits by barrier")
 
@@ -140,13 +143,13 @@ def roles_chart(report: Report) -> Component:
     return chart("role-categories", figures.role_categories(report), role_legend(report))
 
 
-def example_link(context: PageContext, row: Mapping[str, Any], text: str) -> Component:
-    """Returns a link to the timeline around the longest example of a group of bubbles."""
+def example_link(context: PageContext, row: Mapping[str, Any], text: str, page: str = "timeline") -> Component:
+    """Returns a link to the longest example of a group of bubbles: on the timeline, or on another `page`."""
     begin, dur = row["example_begin"], row["example_dur"]
     return link(
         text,
-        _around(context, row["example_sm"], begin, dur, f"bubble:{row['example_sm']}:{begin}"),
-        "The longest one on the timeline",
+        _around(context, row["example_sm"], begin, dur, f"bubble:{row['example_sm']}:{begin}", page),
+        _LONGEST[page],
         "show",
     )
 
@@ -158,20 +161,27 @@ def source_link(context: PageContext, location: str) -> Component | str:
     return link(shorten_source(location, _MAX_LOCATION), f"{context.links.page('source')}#{location}", location, "code")
 
 
-def _longest_wait(context: PageContext, row: Mapping[str, Any]) -> Component | str:
+def _in_perfetto(context: PageContext, cell: Callable[[Mapping[str, Any]], Component | str]) -> list[Column]:
+    """Returns the column of links to the Perfetto page, nothing where there is no Perfetto UI."""
+    return [Column("", cell)] if context.perfetto_ui else []
+
+
+def _longest_wait(
+    context: PageContext, row: Mapping[str, Any], text: str, page: str = "timeline"
+) -> Component | str:
     waits = context.loaded.report.barrier_waits.waits
     of_row = waits.filter((pl.col("barrier") == row["barrier"]) & (pl.col("role") == row["role"]))
     if of_row.is_empty():
         return ""
     longest = of_row.sort("blocked_cycles", "span", descending=[True, False]).row(0, named=True)
-    href = _around(context, longest["sm"], longest["begin"], longest["dur"], f"span:{longest['span']}")
-    return link("show", href, "The longest one on the timeline", "show")
+    href = _around(context, longest["sm"], longest["begin"], longest["dur"], f"span:{longest['span']}", page)
+    return link(text, href, _LONGEST[page], "show")
 
 
-def _around(context: PageContext, sm: int, begin: int, dur: int, selected: str) -> str:
+def _around(context: PageContext, sm: int, begin: int, dur: int, selected: str, page: str) -> str:
     margin = max(_MARGIN * dur, _MIN_MARGIN_CYCLES)
     end = min(begin + dur + margin, context.loaded.trace.end)
-    return context.links.page("timeline", sm=sm, t0=max(begin - margin, 0), t1=end, sel=selected)
+    return context.links.page(page, sm=sm, t0=max(begin - margin, 0), t1=end, sel=selected)
 
 
 def _duration(title: str, column: str, context: PageContext) -> Column:

@@ -21,7 +21,7 @@ class InterpretGPUParams:
       max_events: stop with an error after so many simulation events: a loop that never ends.
       detect_races: look for accesses to shared memory that nothing orders, and for stores that need a `commit_smem`;
         `mgpu.get_races()` returns them. None watches the first CTAs only, which costs little and shows what all CTAs
-        have in common; True watches all, and about doubles the time of a simulation; False watches none. Needs
+        have in common; True watches all, for up to 40 % more time; False watches none. Needs
         `numerics`; clusters, warp-level code and semaphores are not followed.
       warm_l2: start with the operands in L2 as far as it holds them, the last ones first to stay, as after an earlier
         launch; by default L2 starts empty.

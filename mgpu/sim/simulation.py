@@ -185,6 +185,11 @@ class _Run:
         self.machine.launch(launch.num_ctas, launch.cluster_size, kernel.resources, self._start_cta)
         try:
             self.engine.run()
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(
+                f"kernel {kernel.program.name}: simulation stopped at cycle {self.engine.now:,}, after "
+                f"{len(self.machine.cta_log)} of {launch.num_ctas} CTAs and {self.engine.events:,} events."
+            ) from None
         except Exception as error:
             raise explain(error, kernel.codes, kernel.program.name) from error
         if self.engine.unfinished():

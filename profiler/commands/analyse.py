@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 from typing import Annotated
 
 import polars as pl
 import typer
 
 from mgpu.capture import CaptureHeader
+from mgpu.errors import ParamsError
 from profiler.analysis import find_barrier_waits, find_bubbles
 from profiler.analysis.critical_path import find_critical_path
 from profiler.commands import arguments
 from profiler.commands.arguments import AllLaunches, AsJson, AsMarkdown, FailIf, LaunchName, Profile
+from profiler.engines import Engine
+from profiler.fleet import prepare_tables, summarise_fleet
 from profiler.report import build_report
 from profiler.report_sections import Section, report_sections
 from profiler.source_names import shorten_source
@@ -26,8 +30,17 @@ def report(
     as_json: AsJson = False,
     markdown: AsMarkdown = False,
     fail_if: FailIf = None,
+    engine: Annotated[
+        Engine | None,
+        typer.Option("--engine", help="Sum up all launches with this engine, in pieces: more than fits in memory."),
+    ] = None,
 ) -> None:
     """Say where the time of a launch went, what bounds it and what to change."""
+    if engine is not None:
+        if launch or fail_if:
+            raise ParamsError("--engine sums up all launches: it takes neither --launch nor --fail-if.")
+        _report_fleet(profile, engine, as_json, markdown)
+        return
     conditions = arguments.parse_conditions(fail_if)
     chosen = arguments.choose_launches(profile, launch, every)
     reports = {}
@@ -40,6 +53,23 @@ def report(
             arguments.print_sections(report_sections(each), markdown)
     for each in reports.values():
         arguments.exit_if(conditions, each)
+
+
+def _report_fleet(profile: Path, engine: Engine, as_json: bool, markdown: bool) -> None:
+    """Prints the summary of all launches of a profile directory."""
+    launches = open_profile(profile)
+    found = summarise_fleet(prepare_tables(arguments.with_progress(launches, "Reading captures")), engine)
+    if as_json:
+        arguments.print_json({name.replace(" ", "_"): frame.to_dicts() for name, frame in found.tables.items()})
+        return
+    sections = [
+        arguments.table_section(
+            title if len(frame) <= _FLEET_ROWS else f"{title}, first {_FLEET_ROWS}", frame[:_FLEET_ROWS]
+        )
+        for title, frame in found.tables.items()
+    ]
+    heading = f"{len(launches)} launches in {profile}; times are cycles"
+    arguments.print_sections([Section(heading), *sections], markdown)
 
 
 def advise(profile: Profile, launch: LaunchName = "", as_json: AsJson = False, markdown: AsMarkdown = False) -> None:
@@ -139,6 +169,7 @@ def _print_tables(launches: dict[str, dict[str, pl.DataFrame]], as_json: bool) -
         arguments.print_sections(sections)
 
 
+_FLEET_ROWS = 20  # per table; --json prints all
 _SOURCES = ("source", "had_been_source")
 # What fits a terminal of 100 columns; --json prints all columns.
 _COLUMNS = ("kind", "barrier", "slot", "role", "waits", "blocked", "blocked_cycles", "released_by", "releaser")
