@@ -84,7 +84,7 @@ lock: ## Write constraints/*.txt anew from clean environments
 	@$(FIND_PYTHON312); set -- py311 $(PYTHON) py312 "$$found"; \
 	while [ $$# -gt 0 ]; do \
 		rm -rf build/lock; $$2 -m venv build/lock; \
-		build/lock/bin/python $(INSTALL) -e '.[dashboard,ui,test,check]'; \
+		build/lock/bin/python $(INSTALL) -e '.[dashboard,sql,ui,test,check]'; \
 		{ echo "# Every version that is tested with Python $${1:2:1}.$${1:3}. Written by \`make lock\`; do not edit."; \
 		  build/lock/bin/python -m pip freeze --disable-pip-version-check --exclude-editable; } > build/lock.txt; \
 		mv build/lock.txt constraints/$$1.txt; rm -rf build/lock; shift 2; \
@@ -108,7 +108,7 @@ $(VENV)/.installed-dashboard: $(VENV)/.installed-core
 	@touch $@
 
 $(VENV)/.installed-test: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
-	$(VENV)/bin/python $(INSTALL) $(CONSTRAINTS:%=-c %) -e '.[dashboard,ui,test]'
+	$(VENV)/bin/python $(INSTALL) $(CONSTRAINTS:%=-c %) -e '.[dashboard,sql,ui,test]'
 	@touch $@ $(VENV)/.installed-core $(VENV)/.installed-dashboard
 
 $(VENV)/.installed-gpu: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
@@ -130,5 +130,5 @@ $(NEWEST_VENV)/bin/python:
 	@$(FIND_PYTHON312); echo "$$found -m venv $(NEWEST_VENV)"; "$$found" -m venv $(NEWEST_VENV)
 
 $(NEWEST_VENV)/.installed-test: pyproject.toml $(NEWEST_CONSTRAINTS) | $(NEWEST_VENV)/bin/python
-	$(NEWEST_VENV)/bin/python $(INSTALL) -c $(NEWEST_CONSTRAINTS) -e '.[dashboard,ui,test]'
+	$(NEWEST_VENV)/bin/python $(INSTALL) -c $(NEWEST_CONSTRAINTS) -e '.[dashboard,sql,ui,test]'
 	@touch $@

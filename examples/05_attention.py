@@ -131,7 +131,8 @@ def attend(refs: SimpleNamespace, warpgroup: Any, first_query: Any, steps: Any, 
             plgpu.barrier_arrive(refs.v_empty.at[lax.rem(step - 1, STAGES)])
 
         zeros = plgpu.layout_cast(jnp.zeros((ROWS, BLOCK), jnp.float32), plgpu.Layout.WGMMA)
-        scores, out = pl.run_state(multiply)((plgpu.ACC.init(zeros), plgpu.ACC.init(out)))
+        products: Any = pl.run_state(multiply)((plgpu.ACC.init(zeros), plgpu.ACC.init(out)))
+        scores, out = products
         return online_softmax(scores, out, largest, total)
 
     def last_values(acc: Any, probabilities: jax.Array) -> None:
@@ -149,8 +150,8 @@ def attend(refs: SimpleNamespace, warpgroup: Any, first_query: Any, steps: Any, 
     total = plgpu.layout_cast(jnp.zeros((ROWS,), jnp.float32), row_layout)
     carry = online_softmax(scores, out, largest, total)
     probabilities, out, _, total = lax.fori_loop(1, steps, one_step, carry)
-    out = pl.run_state(partial(last_values, probabilities=probabilities))(plgpu.ACC.init(out))
-    return out / across(total, HEAD_DIM)
+    weighted: Any = pl.run_state(partial(last_values, probabilities=probabilities))(plgpu.ACC.init(out))
+    return weighted / across(total, HEAD_DIM)
 
 
 def attention_body(q_gmem: Any, k_gmem: Any, v_gmem: Any, out_gmem: Any, *, causal: bool, **scratch: Any) -> None:

@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from mgpu.launch.profile import profile as profile
     from mgpu.launch.race_log import get_races as get_races
     from mgpu.launch.race_log import reset as reset
+    from mgpu.launch.torch_kernel import as_torch_kernel as as_torch_kernel
     from mgpu.params import CompilerParams as CompilerParams
     from mgpu.params import LoweringSemantics as LoweringSemantics
     from mgpu.params import TraceScope as TraceScope
@@ -102,6 +103,7 @@ _HOME = {
     "profile": "launch.profile",
     "from_pallas": "launch.from_pallas",
     "pallas_call": "launch.pallas_call",
+    "as_torch_kernel": "launch.torch_kernel",
     "CompilerParams": "params",
     "LoweringSemantics": "params",
     "TraceScope": "params",

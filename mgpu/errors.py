@@ -11,7 +11,8 @@
     │   └── BarrierError           more arrivals than a phase takes, a phase missed by its waiter
     ├── ParamsError            a CompilerParams field, or a combination of them, makes no sense
     ├── DeviceError            an unknown device, or a number it does not have
-    └── CaptureError           a capture file or profile directory cannot be read or written
+    ├── CaptureError           a capture file or profile directory cannot be read or written
+    └── MissingPackageError    a package that only this feature needs is not installed
 
 A message says where, what was got, what was expected, and how to fix it, in that order. "Where" is the user's source
 `KernelTypeError` is also a `TypeError` or `ValueError` in spirit, so both bases are there for code that catches them.
@@ -27,6 +28,7 @@ import sys
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _OWN_FOLDERS = tuple(os.path.join(_HERE, name, "") for name in ("mgpu", "profiler"))
 _LIBRARY_FOLDERS = tuple(os.sep + name + os.sep for name in ("jax", "jaxlib"))
+_COMMAND_FOLDERS = tuple(os.sep + name + os.sep for name in ("typer", "click"))
 _BEGINS_WITH_LINE = re.compile(r"[^\s:]+:\d+ ")
 
 
@@ -36,6 +38,8 @@ def _with_user_line(message: str) -> str:
     frame = sys._getframe(2)
     while frame is not None:
         file = frame.f_code.co_filename
+        if any(name in file for name in _COMMAND_FOLDERS):
+            return message  # a command was called from a shell: there is no line of the user's
         # Generated code (dataclass constructors) has a name in angle brackets.
         if not file.startswith((*_OWN_FOLDERS, "<")) and not any(name in file for name in _LIBRARY_FOLDERS):
             return f"{os.path.basename(file)}:{frame.f_lineno} {message}"
@@ -95,6 +99,10 @@ class DeviceError(MgpuError, ValueError):
 
 class CaptureError(MgpuError, OSError):
     """A capture file or a profile directory cannot be read or written. Earlier captures are left as they are."""
+
+
+class MissingPackageError(MgpuError, ImportError):
+    """A package that only this feature needs is not installed; the message says how to install it."""
 
 
 class RaceWarning(UserWarning):

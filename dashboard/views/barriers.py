@@ -10,9 +10,11 @@ from dash import html
 from dash.development.base_component import Component
 
 from dashboard import figures
+from dashboard.figures.barrier_graph import DIRECTION_COLORS, DIRECTION_MEANINGS
+from dashboard.figures.barrier_phases import barrier_phases
 from dashboard.views import tables
 from dashboard.views.base import PageContext
-from dashboard.views.components import Column, card, chart, choice, download, empty, notes, table
+from dashboard.views.components import Column, card, chart, choice, download, empty, notes, select, table
 
 _COUNTS = (("bare", "Bare"), ("gross", "All blocked time"))
 
@@ -39,15 +41,44 @@ def build(context: PageContext) -> Component:
     parts = [
         *notes(report.notes),
         matrix,
+        _graph(context, gross),
         card(
             "By barrier",
             tables.barrier_waits(context),
             note="longest first; choose a barrier for its slots",
             actions=[download("CSV", links.download(name, "barrier_waits.csv"))],
         ),
+        _phases(context, barrier),
         html.Div([_releasers(context, barrier), _slots(context, barrier)], className="columns tables"),
     ]
     return html.Div(parts, className="page")
+
+
+def _graph(context: PageContext, gross: bool) -> Component:
+    legend = [(color, DIRECTION_MEANINGS[direction]) for direction, color in DIRECTION_COLORS.items()]
+    return card(
+        "Who signals whom",
+        chart("barrier-graph", figures.barrier_graph(context.loaded.report, context.units, gross=gross), legend),
+        note="arrow: from who completes the phase to who waits; width and number: time blocked, as above",
+    )
+
+
+def _phases(context: PageContext, barrier: str) -> Component:
+    """Shows the phases of one barrier in one CTA, within the visible window of the timeline if there is one."""
+    trace, state = context.loaded.trace, context.state
+    ctas = trace.waits.filter(pl.col("barrier") == barrier)["cta"].unique().sort().to_list()
+    title = f"{barrier}: phases"
+    if not ctas:
+        return card(title, empty("No waits", f"Nobody waited for {barrier}."))
+    cta = state.cta if state.cta in ctas else ctas[0]
+    found = barrier_phases(trace, barrier, cta, max(state.t0, 0), state.t1)
+    shown = f"{found.phases.height} of {found.total} phases shown" if found.phases.height < found.total else ""
+    note = "; ".join(filter(None, ("per slot: arrivals, completion, who waited; drag to zoom", shown)))
+    actions = [select("cta", [(str(one), f"CTA {one}") for one in ctas], str(cta), "Of")]
+    if found.phases.is_empty():
+        reason = "No arrival on it is known in this window: a measured launch records those of warpgroups only."
+        return card(title, empty("No phases", reason), actions=actions)
+    return card(title, chart("barrier-phases", figures.phase_strip(found, context.units)), note=note, actions=actions)
 
 
 def _releasers(context: PageContext, barrier: str) -> Component:

@@ -10,7 +10,9 @@ from dash import html
 from dash.development.base_component import Component
 
 from dashboard import figures
+from dashboard.figures.pipeline import STATE_COLORS
 from dashboard.store import LoadedLaunch
+from dashboard.timeline.slots import slot_uses
 from dashboard.views.base import PageContext
 from dashboard.views.components import NOTHING, Column, badge, card, chart, empty, notes, select, table, tile
 from profiler import CaptureError
@@ -45,6 +47,7 @@ def build(context: PageContext) -> Component:
                 chart("compare-waterfall", figures.waterfall(compared, context.units)),
                 note="tensor cores of the SMs in use, on average; the steps sum to the difference",
             ),
+            *_pipelines(context, other),
             html.Div(
                 [
                     card(
@@ -63,6 +66,29 @@ def build(context: PageContext) -> Component:
         ],
         className="page",
     )
+
+
+def _pipelines(context: PageContext, other: LoadedLaunch) -> list[Component]:
+    """Shows the rings of one CTA in both launches below each other; nothing if either has none."""
+    of_both = [set(launch.trace.ctas["cta"].to_list()) for launch in (other, context.loaded)]
+    ctas = sorted(of_both[0] & of_both[1])
+    if not ctas:
+        return []
+    cta = context.state.cta if context.state.cta in ctas else ctas[0]
+    before, after = (slot_uses(launch.trace, cta) for launch in (other, context.loaded))
+    if before.is_empty() or after.is_empty():
+        return []
+    chooser = select("cta", [(str(one), f"CTA {one}") for one in ctas], str(cta), "Of")
+    legend = [(color, state) for state, color in STATE_COLORS.items()]
+    figure = figures.paired_gantt(before, after, context.units)
+    return [
+        card(
+            "Pipelines side by side",
+            chart("compare-pipelines", figure, [*legend, ("transparent", "blank: empty")]),
+            note="0 is when each CTA's first tile began to be read; both zoom together",
+            actions=[chooser],
+        )
+    ]
 
 
 def _before(name: str, others: list[str]) -> str:

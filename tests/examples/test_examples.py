@@ -84,6 +84,19 @@ def test_attention_has_no_race_under_any_order_of_ties() -> None:
         np.testing.assert_array_equal(example.make_attention(1, 384, causal=True, interpret=options)(q, q, q), 1)
 
 
+@pytest.mark.parametrize(
+    ("name", "call", "says"),
+    [
+        ("04_warp_specialized_matmul", lambda example: example.make_matmul(256, 256, stages=1), "at least 2"),
+        ("05_attention", lambda example: example.make_attention(1, 200), "multiple of 128"),
+        ("05_attention", lambda example: example.make_attention(1, 256, compute_warpgroups=3), "must be 1 or 2"),
+    ],
+)
+def test_what_an_example_cannot_do_it_says(name, call, says) -> None:
+    with pytest.raises(ValueError, match=says):
+        call(load_example(name))
+
+
 def test_ping_pong_hides_the_softmax() -> None:
     one, two = (
         int(share) for share in re.findall(r"tensor core (\d+)% busy", (EXAMPLES / "05_attention.out").read_text())

@@ -12,7 +12,6 @@ import mgpu
 BLACKWELL = "tensor memory, tcgen05 and cluster launch control are Blackwell's"
 DEVICES = "addresses other GPUs; one is simulated"
 COMPILER = "embeds the IR of Mosaic GPU's compiler, which the simulator has no use for"
-PYTORCH = "wraps kernels for PyTorch"
 LAUNCH = "the mesh form of a launch; write mgpu.kernel(...)"
 JAX_INTERPRETER = "options of JAX's own interpreter; pass interpret=mgpu.InterpretGPUParams(...)"
 AMPERE = "for GPUs before Hopper"
@@ -40,7 +39,6 @@ MISSING = {
     "RefType": COMPILER,
     "ShapeDtypeStruct": COMPILER,
     "inline_mgpu": COMPILER,
-    "as_torch_kernel": PYTORCH,
     "Mesh": LAUNCH,
 }
 MISSING_OF_NEWER_JAX = {

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -13,7 +13,7 @@ from dashboard.figures.tensor_core import budget_parts
 from dashboard.quantities import Units
 from dashboard.store import LoadedLaunch
 from dashboard.theme import CAUSE_COLORS, HATCHED_KINDS, KIND_COLORS
-from dashboard.timeline.slots import full_barriers, slot_uses
+from dashboard.timeline.slots import READING, full_barriers, slot_uses
 from mgpu.sites import Category, SiteKind
 from profiler.analysis import Cause
 from profiler.analysis.compare import compare_reports
@@ -72,6 +72,21 @@ def test_waterfall_leads_from_one_length_to_the_other(matmul: LoadedLaunch, ring
     compared = compare_reports(ring.report, matmul.report, across_devices=True)
     [steps] = bars(figures.waterfall(compared, CYCLES))
     assert sum(steps["y"][:-1]) == pytest.approx(compared.b_cycles, abs=20)
+
+
+def test_paired_pipelines_begin_to_be_read_at_the_same_moment(matmul: LoadedLaunch, ring: LoadedLaunch) -> None:
+    before, after = slot_uses(ring.trace, 0), slot_uses(matmul.trace, 0)
+    drawn = bars(figures.paired_gantt(before, after, CYCLES))
+    assert sum(len(bar["y"]) for bar in drawn) == before.height + after.height
+    reading = next(bar for bar in drawn if bar["name"] == READING)
+    firsts = {
+        launch: min(base for base, row in zip(reading["base"], reading["y"], strict=True) if row.endswith(launch))
+        for launch in (" before", " after")
+    }
+    assert firsts == {" before": 0, " after": 0}
+    order = figures.paired_gantt(before, after, CYCLES).layout["yaxis"]["categoryarray"]
+    # Two stages before, three after: the third slot has no partner.
+    assert list(order) == [f"full[{slot}] {one}" for slot in (0, 1) for one in ("before", "after")] + ["full[2] after"]
 
 
 def test_roofline_marks_what_was_achieved(matmul: LoadedLaunch, ring: LoadedLaunch) -> None:

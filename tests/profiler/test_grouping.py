@@ -1,0 +1,39 @@
+"""Keys that stand for several columns: equal exactly for rows that agree in all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.grouping import combined_key, count_before, first_rows, with_shared_key
+
+# Any four of the wide values would overflow an int64 if their ranges were multiplied.
+VALUES = st.one_of(st.integers(-1, 2), st.sampled_from([-1, 1 << 40, (1 << 62) - 1]))
+ROWS = st.lists(st.tuples(VALUES, VALUES, VALUES, VALUES), min_size=1, max_size=30)
+
+
+@given(ROWS)
+def test_combined_key_is_equal_for_equal_rows_only(rows: list[tuple[int, ...]]) -> None:
+    key = combined_key(list(np.array(rows, np.int64).T)).tolist()
+    assert [[a == b for b in rows] for a in rows] == [[a == b for b in key] for a in key]
+
+
+NAMED = st.lists(st.tuples(st.sampled_from(["", "full", "empty", "µ"]), st.integers(-1, 3)), max_size=12)
+
+
+@given(NAMED, NAMED)
+def test_shared_key_joins_like_the_columns(left: list[tuple[str, int]], right: list[tuple[str, int]]) -> None:
+    schema = {"barrier": pl.String, "slot": pl.Int32}
+    frames = [pl.DataFrame(rows, schema=schema, orient="row") for rows in (left, right)]
+    keyed = [frame["key"].to_list() for frame in with_shared_key(frames, ["barrier", "slot"])]
+    assert [[a == b for b in right] for a in left] == [[a == b for b in keyed[1]] for a in keyed[0]]
+
+
+@given(st.lists(st.integers(0, 4), max_size=20))
+def test_first_rows_and_counts_before(keys: list[int]) -> None:
+    frame = pl.DataFrame({"key": keys, "row": range(len(keys))}, schema={"key": pl.Int64, "row": pl.Int64})
+    before = [keys[:row].count(key) for row, key in enumerate(keys)]
+    assert count_before(np.array(keys, np.int64)).tolist() == before
+    assert first_rows(frame, "key")["row"].to_list() == [row for row, count in enumerate(before) if count == 0]
