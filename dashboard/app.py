@@ -85,7 +85,7 @@ def view_key(page: str, search: str | None, fingerprint: str | None) -> str:
     """
     state = ViewState.parse(search)
     if page == "timeline":
-        state = dataclasses.replace(state, t0=-1, t1=-1, sel="", sm=-1)
+        state = dataclasses.replace(state, t0=-1, t1=-1, sel="", sm=-1, find="")
     follows = page == "runs" or not state.launch
     return f"{page}{state.query_string()}#{fingerprint if follows else ''}"
 

@@ -18,6 +18,7 @@ from dashboard.quantities import Units
 from dashboard.security import PERFETTO_POLICY
 from dashboard.state import ViewState
 from dashboard.store import LaunchStore, LoadedLaunch
+from dashboard.timeline.search import MAX_TEXT, find_hit
 from dashboard.timeline.selection import describe_selection
 from dashboard.timeline.window import MAX_ROWS, MAX_WIDTH, encode_window
 from profiler import CaptureError
@@ -40,6 +41,12 @@ def add_routes(server: flask.Flask, store: LaunchStore, perfetto_ui: Path | None
     server.add_url_rule("/api/timeline/<launch>/rows", "timeline_rows", lambda launch: _rows(loaded(launch)))
     server.add_url_rule("/api/timeline/<launch>/window", "timeline_window", lambda launch: _window(loaded(launch)))
     server.add_url_rule("/api/timeline/<launch>/select", "timeline_select", lambda launch: _select(loaded(launch)))
+    server.add_url_rule("/api/timeline/<launch>/search", "timeline_search", lambda launch: _search(loaded(launch)))
+    server.add_url_rule(
+        "/api/timeline/<launch>/overview",
+        "timeline_overview",
+        lambda launch: _compressed(loaded(launch).overview, "application/octet-stream"),
+    )
     server.add_url_rule("/download/<launch>/<file>", "download", lambda launch, file: _download(loaded(launch), file))
     if perfetto_ui is not None:
         folder = perfetto_ui.resolve()
@@ -76,6 +83,12 @@ def _select(launch: LoadedLaunch) -> flask.Response:
     if found is None:
         flask.abort(404, "There is no such box.")
     return flask.jsonify(found.to_json())
+
+
+def _search(launch: LoadedLaunch) -> flask.Response:
+    text = flask.request.args.get("q", "")[:MAX_TEXT]
+    hit, row = (int(min(max(_number(name, -1), -1), 1 << 40)) for name in ("hit", "row"))
+    return flask.jsonify(find_hit(launch.report, launch.timeline, text, hit, row, _number("t0", 0)).to_json())
 
 
 def _download(launch: LoadedLaunch, file: str) -> flask.Response:

@@ -31,6 +31,7 @@ class ViewState:
       table: chosen table of the data page.
       other: the launch to compare with.
       query: text that the data page filters by.
+      find: text that is searched for on the timeline.
     """
 
     launch: str = ""
@@ -46,6 +47,7 @@ class ViewState:
     table: str = ""
     other: str = ""
     query: str = ""
+    find: str = ""
 
     @classmethod
     def parse(cls, search: str | None) -> ViewState:

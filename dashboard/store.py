@@ -11,6 +11,7 @@ from pathlib import Path
 
 import profiler
 from dashboard.timeline.index import TimelineIndex
+from dashboard.timeline.overview import encode_overview
 from profiler import CaptureError, Launch, Report, Trace
 from profiler.trace import CaptureHeader
 
@@ -30,6 +31,11 @@ class LoadedLaunch:
     def timeline(self) -> TimelineIndex:
         """What the timeline draws, arranged for fast windows."""
         return TimelineIndex.of(self.report)
+
+    @functools.cached_property
+    def overview(self) -> bytes:
+        """The strip above the timeline, in the format of `encode_overview`."""
+        return encode_overview(self.trace)
 
 
 @dataclasses.dataclass(frozen=True)

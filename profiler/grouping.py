@@ -11,15 +11,15 @@ _LARGEST_KEY = (1 << 63) - 1
 
 
 def combined_key(columns: Sequence[np.ndarray]) -> np.ndarray:
-    """Returns one int64 per row, equal for rows that agree in all columns. Columns hold small integers, -1 included."""
+    """Returns one int64 per row, equal for rows that agree in all columns. Columns hold integers, -1 included."""
     key = np.zeros(len(columns[0]), np.int64)
     largest = 0
     for column in columns:
-        low = int(column.min(initial=0))
-        extent = int(column.max(initial=0)) - low + 1
-        if (largest + 1) * extent > _LARGEST_KEY:  # sparse, such as times of many CTAs: number the keys that occur
-            key = np.unique(key, return_inverse=True)[1].reshape(-1)
-            largest = int(key.max(initial=0))
+        low, high = int(column.min(initial=0)), int(column.max(initial=0))
+        if (largest + 1) * (high - low + 1) > _LARGEST_KEY:  # such as times of many CTAs: number what occurs
+            key, column = (np.unique(values, return_inverse=True)[1].reshape(-1) for values in (key, column))
+            largest, low, high = int(key.max(initial=0)), 0, int(column.max(initial=0))
+        extent = high - low + 1
         largest = (largest + 1) * extent - 1
         key = key * extent + (column.astype(np.int64) - low)
     return key

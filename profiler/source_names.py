@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-MAX_CHARACTERS = 20
+MAX_CHARACTERS = 18
 _ELLIPSIS = "…"
 
 
@@ -10,7 +10,7 @@ def shorten_source(location: str, max_characters: int = MAX_CHARACTERS) -> str:
     """Shortens `file.py:41` in the middle of the file's name; the line number stays.
 
     >>> shorten_source("04_warp_specialized_matmul.py:73")
-    '04_warp_…atmul.py:73'
+    '04_warp…tmul.py:73'
     """
     name, colon, line = location.rpartition(":")
     room = max_characters - len(line) - 1

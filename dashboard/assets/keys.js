@@ -10,6 +10,7 @@
     f: (t) => t.fitSelection(),
     0: (t) => t.show(0, t.end),
     m: (t) => { if (t.cursor !== null) { t.marks.push(t.cursor); t.paint(); } },
+    n: (t, event) => t.search.step(event.shiftKey ? -1 : 1),
     Backspace: (t) => t.back(),
     ArrowLeft: (t) => t.step(-1),
     ArrowRight: (t) => t.step(1),
@@ -50,7 +51,7 @@
     else if (key === "u") window.mgpu.toggleUnits();
     else if (key === "t") window.mgpu.toggleTheme();
     else if (key === "/") { const search = document.querySelector("input.search"); if (search) search.focus(); }
-    else if (timeline && timeline.layout && TIMELINE[key]) TIMELINE[key](timeline);
+    else if (timeline && timeline.layout && TIMELINE[key]) TIMELINE[key](timeline, event);
     else return undefined;
     return event.preventDefault();
   });

@@ -27,7 +27,7 @@
     constructor(root) {
       this.root = root;
       this.base = root.dataset.base;
-      this.canvas = root.querySelector("canvas");
+      this.canvas = root.querySelector(".timeline-canvas");
       this.tip = root.querySelector(".timeline-tip");
       this.details = root.querySelector(".timeline-details");
       this.status = root.parentElement.querySelector(".timeline-status");
@@ -52,11 +52,14 @@
       this.total = answer.boxes;
       this.units = makeUnits(this.root.dataset.units, answer.clock_hz);
       this.layout = new window.mgpu.TimelineLayout(answer.rows);
-      this.color = this.coloring(this.root.dataset.color);
+      this.search = new window.mgpu.TimelineSearch(this, this.root.parentElement);
+      this.color = this.search.dim(this.coloring(this.root.dataset.color));
       window.mgpu.listenToTimeline(this);
       this.painter.resize();
+      this.overview = new window.mgpu.TimelineOverview(this, this.root.querySelector(".timeline-overview"));
       await this.readUrl();
       this.canvas.dataset.ready = "true";
+      await Promise.all([this.search.start(), this.overview.start()]);
     }
 
     /* Returns the function that gives box i its colour. */
@@ -98,6 +101,7 @@
         this.frame = null;
         if (!this.canvas.isConnected) return;
         this.painter.paint(this);
+        this.overview.paint();
       });
     }
 

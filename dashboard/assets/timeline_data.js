@@ -75,6 +75,18 @@
       }
     }
 
+    /* Returns one hit of a search: number `hit` of all, or the first from row `row` and moment `t0` on. */
+    async search(q, where) {
+      const answer = await fetch(this.root + "search?" + new URLSearchParams({ q, ...where }));
+      return answer.ok ? answer.json() : null;
+    }
+
+    async overview() {
+      const answer = await fetch(this.root + "overview");
+      if (!answer.ok) throw new Error(await answer.text());
+      return answer.arrayBuffer();
+    }
+
     async select(key) {
       const query = new URLSearchParams({ sel: key, units: this.units });
       const answer = await fetch(this.root + "select?" + query);

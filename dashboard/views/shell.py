@@ -40,6 +40,7 @@ _KEYS = (
             ("Backspace", "undo zoom"),
             ("Shift-drag, right drag", "measure in cycles and ns"),
             ("M", "mark the pointer's moment"),
+            ("N, Shift-N", "next, previous hit of the search"),
         ),
     ),
 )

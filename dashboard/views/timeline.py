@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dash import html
+from dash import dcc, html
 from dash.development.base_component import Component
 
 from dashboard import ids
@@ -39,9 +39,15 @@ def build(context: PageContext) -> Component:
             html.Button(
                 "Collapse", className="button small", **extra({"data-timeline": "collapse"}), title="Close all SMs"
             ),
+            *_search(state.find),
             html.Span(className="timeline-status muted", role="status"),
         ],
         className="toolbar",
+    )
+    overview = html.Canvas(
+        className="timeline-overview",
+        title="The whole launch: drag the window or its edges, double click for all",
+        **extra({"aria-label": "Overview of the launch, with the visible window"}),
     )
     canvas = html.Div(
         [
@@ -61,8 +67,23 @@ def build(context: PageContext) -> Component:
         "data-color": state.color,
         "data-sequence": " ".join(SEQUENCE),
     }
-    body = html.Div([canvas, panel], id=ids.TIMELINE, className="timeline", **extra(attributes))
+    main = html.Div([overview, canvas], className="timeline-main")
+    body = html.Div([main, panel], id=ids.TIMELINE, className="timeline", **extra(attributes))
     return html.Div([*notes(context.loaded.report.notes), toolbar, body], className="page page-timeline")
+
+
+def _search(text: str) -> list[Component]:
+    """Returns the search field, which `assets/timeline_search.js` listens to."""
+    meaning = "A site, barrier, cause or file.py:line. Enter: next hit, Shift-Enter: previous one (/)"
+    field = dcc.Input(value=text, placeholder="Search", className="search timeline-search", type="search")
+    before, after = (
+        html.Button(
+            sign, className="button small", title=title, **extra({"data-step": str(step), "aria-label": title})
+        )
+        for sign, title, step in (("‹", "Previous hit (Shift-N)", -1), ("›", "Next hit (N)", 1))
+    )
+    count = html.Span(className="timeline-hits muted", role="status")
+    return [html.Span(field, title=meaning), before, after, count]
 
 
 def _hint() -> list[Component]:

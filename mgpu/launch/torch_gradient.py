@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from mgpu.errors import Unsupported
+from mgpu.launch.torch_tensors import to_array, to_tensors
 
 
 def apply_with_gradient(torch: Any, function: Callable[..., Any], tensors: Sequence[Any], where: str) -> Any:
@@ -36,9 +37,6 @@ def apply_with_gradient(torch: Any, function: Callable[..., Any], tensors: Seque
 
 
 def _make_function(torch: Any, function: Callable[..., Any], where: str) -> Any:
-    # Imported here: that module hands tensors over and asks for this one.
-    from mgpu.launch.torch_kernel import to_array, to_tensors
-
     class Launch(torch.autograd.Function):
         """One call of the function."""
 

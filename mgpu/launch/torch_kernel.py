@@ -10,18 +10,14 @@ import functools
 import importlib
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
-import numpy as np
 
-from mgpu.errors import DeviceError, KernelTypeError, MissingPackageError
+from mgpu.errors import MissingPackageError
 from mgpu.launch.torch_gradient import apply_with_gradient
-
-# What PyTorch calls a kind of device -> what JAX calls its platform.
-_PLATFORMS = {"cpu": "cpu", "cuda": "cuda"}
-
+from mgpu.launch.torch_tensors import check_tensors, to_array, to_tensors
 
 def as_torch_kernel(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Makes a function of PyTorch tensors of a JAX function.
@@ -59,7 +55,7 @@ def as_torch_kernel(fn: Callable[..., Any]) -> Callable[..., Any]:
         is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
         tensors = [leaf for leaf, found in zip(leaves, is_tensor, strict=True) if found]
         name = getattr(fn, "__name__", type(fn).__name__)
-        device = _check(torch, name, tensors)
+        device = check_tensors(torch, name, tensors)
 
         def of_arrays(*arrays: jax.Array) -> Any:
             rest = iter(arrays)
@@ -76,35 +72,6 @@ def as_torch_kernel(fn: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def to_array(tensor: Any) -> jax.Array:
-    """Returns a tensor's elements as an array, in the tensor's own memory where it is contiguous."""
-    # DLPack knows neither gradients nor the lazy conjugate and negative bits, and JAX no strides with gaps.
-    return jax.dlpack.from_dlpack(tensor.detach().resolve_conj().resolve_neg().contiguous())
-
-
-def to_tensors(torch: Any, results: Sequence[Any], tensors: Sequence[Any]) -> list[Any]:
-    """Returns results with arrays as tensors, each in memory that neither `tensors` nor another result uses.
-
-    Args:
-      torch: the package.
-      results: arrays, and whatever else the function returned, which is left as it is.
-      tensors: the arguments.
-    """
-    arrays = [result for result in results if isinstance(result, jax.Array)]
-    if any(array.device.platform == "cpu" for array in arrays):
-        jax.block_until_ready(arrays)  # there is no stream that PyTorch could wait on
-    taken = {tensor.data_ptr() for tensor in tensors}
-    found = []
-    for result in results:
-        if isinstance(result, jax.Array):
-            result = torch.from_dlpack(result)
-            if result.data_ptr() in taken:
-                result = result.clone()
-            taken.add(result.data_ptr())
-        found.append(result)
-    return found
-
-
 def _import_torch() -> Any:
     try:
         return importlib.import_module("torch")
@@ -112,49 +79,6 @@ def _import_torch() -> Any:
         raise MissingPackageError(
             "as_torch_kernel needs PyTorch, which is not installed. Install it with: pip install torch"
         ) from error
-
-
-def _check(torch: Any, name: str, tensors: Sequence[Any]) -> jax.Device | None:
-    """Checks the arguments and returns the JAX device on which they are; None if there is no tensor."""
-    for number, tensor in enumerate(tensors):
-        where = f"as_torch_kernel({name}): tensor {number} among the arguments"
-        if tensor.layout is not torch.strided:
-            raise KernelTypeError(f"{where} has layout {tensor.layout}, expected a dense one. Call .to_dense().")
-        if tensor.device != tensors[0].device:
-            raise KernelTypeError(
-                f"{where} is on {tensor.device}, the first one on {tensors[0].device}. Move them to one device."
-            )
-        _check_dtype(where, tensor.dtype)
-    return _jax_device(name, tensors[0].device) if tensors else None
-
-
-def _check_dtype(where: str, torch_dtype: Any) -> None:
-    try:
-        dtype = np.dtype(str(torch_dtype).removeprefix("torch."))
-    except TypeError:
-        raise KernelTypeError(f"{where} is {torch_dtype}, which JAX does not have. Convert it first.") from None
-    kept = jax.dtypes.canonicalize_dtype(dtype)
-    if kept != dtype:
-        raise KernelTypeError(
-            f"{where} is {torch_dtype}, which JAX would narrow to {kept}. Convert it yourself, .to(torch.{kept}), or "
-            'call jax.config.update("jax_enable_x64", True).'
-        )
-
-
-def _jax_device(name: str, device: Any) -> jax.Device:
-    platform = _PLATFORMS.get(device.type)
-    try:
-        found = jax.local_devices(backend=platform) if platform else []
-    except RuntimeError:
-        found = []
-    number = device.index or 0
-    if number >= len(found):
-        raise DeviceError(
-            f"as_torch_kernel({name}): the tensors are on {device}, which JAX does not see here (it has "
-            f"{', '.join(map(str, jax.local_devices()))}). Call .cpu() on them to simulate the kernel, or for an "
-            "NVIDIA GPU install JAX with: pip install 'jax[cuda13]'"
-        )
-    return found[number]
 
 
 def _describe(fn: Callable[..., Any], name: str) -> str:

@@ -1,8 +1,10 @@
 """A discrete-event engine: an integer clock, a queue of callbacks, and processes written as generators.
 
-A process yields how many cycles it sleeps, or None to be parked until somebody wakes it. Events run in the total order
-(time, tie, sequence number). The tie is 0, so that equal times run in the order in which they were scheduled; with a
-seed it is pseudo-random, which shuffles equal times reproducibly and shows programs that depend on their order.
+A process yields how many cycles it sleeps, or None to be parked until somebody wakes it. Two sleeps with nothing
+between them that others can see are yielded as one, (cycles of both, cycles of the first). Events run in the total
+order (time, tie, sequence number). The tie is the time of scheduling - of the second of two sleeps, the end of the
+first - so that equal times run in the order in which they were scheduled, fused or not; with a seed it is
+pseudo-random, which shuffles equal times reproducibly and shows programs that depend on their order.
 """
 
 from __future__ import annotations
@@ -10,12 +12,14 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Generator
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heappushpop
 from typing import Any
 
 from mgpu.errors import SimulationError
 
-ProcessGenerator = Generator[int | None, None, Any]
+ProcessGenerator = Generator[int | tuple[int, int] | None, None, Any]
+
+_Entry = tuple[int, int, int, Any, tuple[Any, ...] | None]
 
 
 class Process:
@@ -61,7 +65,7 @@ class Engine:
     def __init__(self, seed: int | None = None, max_events: int | None = None) -> None:
         self.now = 0
         self.events = 0
-        self._heap: list[tuple[int, int, int, Any, tuple[Any, ...] | None]] = []
+        self._heap: list[_Entry] = []
         self._sequence = 0
         self._max_events = sys.maxsize if max_events is None else max_events
         self._processes: list[Process] = []
@@ -122,38 +126,57 @@ class Engine:
             self.events += 1
             if self.events > max_events:
                 raise self._runaway(target)
-            if args is None:
-                self._continue(target)
+            # A callback, or a process that goes on until something else is due; then that is taken from the queue.
+            while args is None:
+                entry = self._continue(target)
+                if entry is None:
+                    break
+                self.now, _, _, target, args = entry
+                self.events += 1
+                if self.events > max_events:
+                    raise self._runaway(target)
             else:
                 target(*args)
 
-    def _continue(self, process: Process) -> None:
-        """Runs a process until it parks, returns, or something else is due first."""
+    def _continue(self, process: Process) -> _Entry | None:
+        """Runs a process until it parks or returns, or until something else is due first, which is returned."""
         heap, resume = self._heap, process._resume
-        while True:
-            try:
+        try:
+            while True:
                 delay = resume()
-            except StopIteration:
-                process.done = True
-                if process.on_exit is not None:
-                    process.on_exit()
-                return
-            if delay is None:
-                process.is_parked = True
-                return
-            if type(delay) is not int or delay < 0:
-                raise RuntimeError(f"{process} yielded {delay!r}, expected cycles to sleep (int, at least 0) or None.")
-            time = self.now + delay
-            # Strictly first: going through the queue would bring back the same process, so the order is the same.
-            if (heap and heap[0][0] <= time) or self.events >= self._max_events:
-                self._push(time, process, None)
-                return
-            self.now = time
-            self.events += 1
+                if type(delay) is int and delay >= 0:
+                    scheduled_at = self.now
+                    time = scheduled_at + delay
+                elif delay is None:
+                    process.is_parked = True
+                    return None
+                else:
+                    time, scheduled_at = self._fused_sleep(process, delay)
+                # Strictly first: going through the queue would bring back the same process, so the order is the same.
+                if (heap and heap[0][0] <= time) or self.events >= self._max_events:
+                    self._sequence = sequence = self._sequence + 1
+                    if self._draw_tie is not None:
+                        scheduled_at = int(self._draw_tie() * (1 << 30))
+                    return heappushpop(heap, (time, scheduled_at, sequence, process, None))
+                self.now = time
+                self.events += 1
+        except StopIteration:
+            process.done = True
+        if process.on_exit is not None:
+            process.on_exit()
+        return None
+
+    def _fused_sleep(self, process: Process, delay: object) -> tuple[int, int]:
+        """Returns when a process that yielded (cycles, lead) goes on, and when it is taken to have scheduled that."""
+        if isinstance(delay, tuple) and len(delay) == 2:
+            cycles, lead_cycles = delay
+            if type(cycles) is type(lead_cycles) is int and 0 <= lead_cycles <= cycles:
+                return self.now + cycles, self.now + lead_cycles
+        raise RuntimeError(f"{process} yielded {delay!r}, expected cycles to sleep (int, at least 0) or None.")
 
     def _push(self, time: int, target: Any, args: tuple[Any, ...] | None) -> None:
         self._sequence += 1
-        tie = 0 if self._draw_tie is None else int(self._draw_tie() * (1 << 30))
+        tie = self.now if self._draw_tie is None else int(self._draw_tie() * (1 << 30))
         heappush(self._heap, (time, tie, self._sequence, target, args))
 
     def _runaway(self, target: object) -> SimulationError:

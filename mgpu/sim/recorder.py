@@ -16,29 +16,39 @@ class Recorder:
 
     Attributes:
       words: tag and clock of each stored event, alternating.
-      count: events that happened.
     """
 
-    __slots__ = ("_engine", "_room", "_warps", "count", "words")
+    __slots__ = ("_dropped", "_engine", "_room", "_warps", "words")
 
     def __init__(self, engine: Engine, capacity: int, *, per_warp: bool = False) -> None:
         self._warps = [self, *(Recorder(engine, capacity) for _ in range(WARPS_PER_WARPGROUP - 1))] if per_warp else []
         self.words: list[int] = []
-        self.count = 0
+        self._dropped = 0
         self._engine = engine
         self._room = 2 * capacity
 
-    def record(self, tag: int) -> None:
-        """Stores an event with the current time if there is room, and counts it."""
-        self.count += 1
-        if len(self.words) < self._room:
-            self.words.append(tag)
-            self.words.append(self._engine.now & 0xFFFFFFFF)
+    def record(self, tag: int, elapsed_cycles: int = 0) -> None:
+        """Stores an event, if there is room, and counts it.
 
-    def record_all(self, tag: int) -> None:
+        Args:
+          tag: see `mgpu.capture.pack_tag`.
+          elapsed_cycles: how far the caller's own time is ahead of the engine's.
+        """
+        words = self.words
+        if len(words) < self._room:
+            words += (tag, (self._engine.now + elapsed_cycles) & 0xFFFFFFFF)
+        else:
+            self._dropped += 1
+
+    def record_all(self, tag: int, elapsed_cycles: int = 0) -> None:
         """Records an event of the whole warpgroup on the track of each of its warps."""
         for recorder in self._warps:
-            recorder.record(tag)
+            recorder.record(tag, elapsed_cycles)
+
+    @property
+    def count(self) -> int:
+        """Events that happened, stored or not."""
+        return len(self.words) // 2 + self._dropped
 
     def of_warp(self, warp: int) -> Recorder | None:
         """Returns the recorder of one warp; None if the warpgroup has one track, which its first warp writes."""

@@ -266,7 +266,7 @@ class Warpgroup:
             _multiply_first(mmas)
 
 
-def _ignore(_tag: int) -> None:
+def _ignore(_tag: int, _elapsed_cycles: int = 0) -> None:
     """Stands for the recorder of a warp that has no track."""
 
 

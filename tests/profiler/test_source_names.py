@@ -7,8 +7,8 @@ from profiler.source_names import MAX_CHARACTERS, shorten_source
     ("location", "shown"),
     [
         ("ring.py:21", "ring.py:21"),
-        ("04_warp_specialized_matmul.py:73", "04_warp_…atmul.py:73"),
-        ("a_kernel_with_a_long_name.py:1204", "a_kerne…name.py:1204"),
+        ("04_warp_specialized_matmul.py:73", "04_warp…tmul.py:73"),
+        ("a_kernel_with_a_long_name.py:1204", "a_kern…ame.py:1204"),
         ("", ""),
         ("no_line_number_in_this_long_name", "no_line_number_in_this_long_name"),
     ],

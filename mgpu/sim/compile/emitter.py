@@ -36,6 +36,8 @@ class Emitter:
         self._names = 0
         self._constants: dict[int, str] = {}
         self._cycles = 0.0
+        self._lead_cycles = 0
+        self._lead_owes = False
         self._work = NO_WORK
         self._ready_after: dict[str, int] = {}
         self._chain_cycles = 0
@@ -95,16 +97,34 @@ class Emitter:
         self._ready_after[result] = begin + latency_cycles
         self._chain_cycles = max(self._chain_cycles, begin + latency_cycles)
 
+    def elapsed(self) -> str:
+        """Returns the expression of the private cycles that have passed since `engine.now`.
+
+        For what only the warpgroup itself sees, such as recording an event: it needs no `flush`.
+        """
+        if self._work != NO_WORK:
+            self.flush()
+        self._cycles = self._lead_cycles = math.ceil(self._cycles)
+        self._lead_owes = self._may_owe
+        return " + ".join([*(["owed"] if self._may_owe else []), *([str(self._cycles)] if self._cycles else [])])
+
     def flush(self) -> None:
         """Emits what spends the costs so far: from here on, the warpgroup's time is `engine.now`."""
         cycles, self._cycles = math.ceil(self._cycles), 0.0
-        if self._may_owe:
+        lead, self._lead_cycles = self._lead_cycles, 0
+        if cycles > lead and (lead or self._lead_owes):
+            # Order among equal times is that of scheduling: as if the event in between had ended a sleep of its own.
+            owed = "owed + " if self._may_owe else ""
+            self.line(f"yield {owed}{cycles}, {owed}{lead}")
+            if self._may_owe:
+                self.line("owed = 0")
+        elif self._may_owe:
             if cycles:
                 self.line(f"owed += {cycles}")
             self.line("if owed: yield owed; owed = 0")
-            self._may_owe = False
         elif cycles:
             self.line(f"yield {cycles}")
+        self._may_owe = self._lead_owes = False
         if self._work != NO_WORK:
             done = f"run_work(engine.now, {self.constant(self._work)}) - engine.now"
             self.line(f"yield max({done}, {self._chain_cycles})" if self._chain_cycles else f"yield {done}")
@@ -117,6 +137,7 @@ class Emitter:
         if self._work != NO_WORK:
             self.flush()
         cycles, self._cycles = math.ceil(self._cycles), 0.0
+        self._lead_cycles, self._lead_owes = 0, False
         if cycles:
             self.line(f"owed += {cycles}")
         self._may_owe = True

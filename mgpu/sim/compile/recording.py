@@ -28,9 +28,10 @@ def record(context: Context, site: int, edge: Edge, slot: str = "") -> None:
         return
     if edge is not Edge.END:
         context.emitter.spend(cycles=cycles)
-    context.emitter.flush()
     tag = pack_tag(site, edge)
     payload = f" | {slot} << 16" if slot else ""
-    context.emitter.line(f"record({tag}{payload})")
+    # Only the warpgroup itself sees the event, so its time need not pass in the simulation yet.
+    elapsed = context.emitter.elapsed()
+    context.emitter.line(f"record({tag}{payload}, {elapsed})" if elapsed else f"record({tag}{payload})")
     if edge is Edge.END:
         context.emitter.spend(cycles=cycles)

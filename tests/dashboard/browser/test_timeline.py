@@ -19,14 +19,14 @@ def parameters(tab: Page) -> dict[str, str]:
 
 def window(tab: Page) -> tuple[int, int]:
     """Returns the visible window in cycles, once the timeline has drawn."""
-    drawn = tab.locator("canvas[data-window]").get_attribute("data-window") or ""
+    drawn = tab.locator(".timeline-canvas[data-window]").get_attribute("data-window") or ""
     first, last = drawn.split()
     return int(first), int(last)
 
 
 def open_timeline(tab: Page, url: str, query: str = "") -> None:
     tab.goto(f"{url}timeline{query}")
-    tab.locator("canvas[data-ready][data-boxes]").wait_for()
+    tab.locator(".timeline-canvas[data-ready][data-boxes]").wait_for()
 
 
 def test_example_of_a_bubble_is_shown_and_selected(serve: Serve, tab: Page, matmul_profile: Path) -> None:
@@ -57,7 +57,7 @@ def test_selected_wait_names_its_releaser_and_leads_to_the_transfer(
 def test_keys_and_wheel_zoom_and_the_url_follows(serve: Serve, tab: Page, ring_profile: Path) -> None:
     open_timeline(tab, serve(ring_profile))
     whole = window(tab)
-    drawn = tab.locator("canvas")
+    drawn = tab.locator(".timeline-canvas")
     drawn.hover(position={"x": 600, "y": 200})
     tab.keyboard.press("w")
     expect(drawn).not_to_have_attribute("data-window", f"{whole[0]} {whole[1]}")
@@ -68,17 +68,17 @@ def test_keys_and_wheel_zoom_and_the_url_follows(serve: Serve, tab: Page, ring_p
     expect(drawn).not_to_have_attribute("data-window", f"{closer[0]} {closer[1]}")
     assert window(tab)[1] - window(tab)[0] < closer[1] - closer[0]
     tab.keyboard.press("0")
-    expect(tab.locator("canvas")).to_have_attribute("data-window", f"{whole[0]} {whole[1]}")
+    expect(tab.locator(".timeline-canvas")).to_have_attribute("data-window", f"{whole[0]} {whole[1]}")
 
 
 def test_back_button_undoes_a_zoom(serve: Serve, tab: Page, ring_profile: Path) -> None:
     open_timeline(tab, serve(ring_profile))
     whole = window(tab)
-    tab.locator("canvas").hover(position={"x": 600, "y": 200})
+    tab.locator(".timeline-canvas").hover(position={"x": 600, "y": 200})
     tab.keyboard.press("w")
     expect(tab).to_have_url(re.compile("[?&]t1="))
     tab.go_back()
-    expect(tab.locator("canvas")).to_have_attribute("data-window", f"{whole[0]} {whole[1]}")
+    expect(tab.locator(".timeline-canvas")).to_have_attribute("data-window", f"{whole[0]} {whole[1]}")
     assert "t1" not in parameters(tab)
 
 
@@ -89,7 +89,7 @@ def test_click_selects_and_escape_clears(serve: Serve, tab: Page, ring_profile: 
     expect(tab.locator(".timeline-details h3")).to_have_text("Nothing selected")
     assert "sel" not in parameters(tab)
     # The row of SM 0 is the first: its box at the left is the time before the first MMA.
-    tab.locator("canvas").click(position={"x": 200, "y": 37})
+    tab.locator(".timeline-canvas").click(position={"x": 200, "y": 37})
     expect(tab.locator(".timeline-details h3")).to_contain_text("bubble: fill")
     assert parameters(tab)["sel"].startswith("loss:")
 
