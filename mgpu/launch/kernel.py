@@ -16,8 +16,11 @@ from mgpu.devices import Device
 from mgpu.environment import recording
 from mgpu.errors import KernelTypeError, ParamsError
 from mgpu.frontend.build import build_program, find_traced_values
+from mgpu.frontend.pallas_launch import accept_params
 from mgpu.frontend.program import KernelProgram, Launch
+from mgpu.jax_internals import SourceLine
 from mgpu.launch.aliases import check_aliases
+from mgpu.launch.batching import batch_axis_name, batch_body
 from mgpu.launch.device_choice import DeviceChoice, current_choice
 from mgpu.launch.operation import SimulatedKernel, launch
 from mgpu.launch.target_choice import gpu_device, runs_on_gpu
@@ -43,7 +46,7 @@ def kernel(
     out_type: Any = NOT_GIVEN,
     scratch_types: Any = NOT_GIVEN,
     scratch_shapes: Any = NOT_GIVEN,
-    compiler_params: CompilerParams | None = None,
+    compiler_params: Any = None,
     grid: tuple[int, ...] = (),
     grid_names: tuple[str, ...] = (),
     cluster: tuple[int, ...] = (),
@@ -64,7 +67,7 @@ def kernel(
       scratch_types: what each CTA allocates: a sequence (positional refs) or mapping (keyword refs) of `SMEM(...)`,
         `Barrier(...)`, and so on.
       scratch_shapes: old name of `scratch_types`.
-      compiler_params: compiler options, and whether and where to record.
+      compiler_params: a `CompilerParams` (of this module or of JAX's): compiler options, and whether and where to record.
       grid: CTAs along each grid axis; clusters, if `cluster` is given.
       grid_names: names of the grid axes, for `jax.lax.axis_index`.
       cluster: CTAs of a cluster along each cluster axis.
@@ -101,10 +104,7 @@ def kernel(
         num_threads=1 if num_threads is None else num_threads,
         thread_name=thread_name,
     )
-    if not isinstance(compiler_params, (CompilerParams, type(None))):
-        raise ParamsError(
-            f"kernel: compiler_params must be an mgpu.CompilerParams, got {type(compiler_params).__name__}."
-        )
+    params = accept_params("kernel:", compiler_params)
 
     def make(function: Callable[..., None]) -> Callable[..., Any]:
         return _Kernel(
@@ -113,7 +113,7 @@ def kernel(
             out_type=out,
             scratch=() if scratch is NOT_GIVEN or scratch is None else scratch,
             shape=shape,
-            params=_with_recording(compiler_params or CompilerParams()),
+            params=_with_recording(params),
             options=_options(interpret),
             interpret=interpret,
             debug=debug,
@@ -169,13 +169,20 @@ class _Kernel:
         self._interpret = interpret
         self._debug = debug
         self._aliases: tuple[tuple[int, int], ...] = ()
+        self._source: SourceLine | None = None
         self._programs: dict[Any, tuple[KernelProgram, list[Any]]] = {}
+        self._batches: dict[Any, _Kernel] = {}
         self._prepared: dict[tuple[KernelProgram, DeviceChoice], SimulatedKernel] = {}
         self._on_gpu: dict[tuple[KernelProgram, Device], Callable[..., list[Any]]] = {}
 
     def with_aliases(self, aliases: Mapping[int, int]) -> _Kernel:
         """Lets outputs begin as the contents of inputs, by the numbers of both among the flat operands and outputs."""
         self._aliases = tuple(sorted(aliases.items()))
+        return self
+
+    def with_source(self, source: SourceLine) -> _Kernel:
+        """Says where the author defined the kernel, if the body is only a wrapper."""
+        self._source = source
         return self
 
     def __call__(self, *operands: Any) -> Any:
@@ -185,7 +192,7 @@ class _Kernel:
         if runs_on_gpu(self._interpret):
             outputs = self._gpu_launcher(program, gpu_device())(*consts, *values)
         else:
-            outputs = launch(self._simulated(program, current_choice()), [*consts, *values])
+            outputs = launch(self._simulated(program, current_choice(), tree), [*consts, *values])
         return jax.tree.unflatten(jax.tree.structure(self._out_type), outputs)
 
     def _program(self, tree: Any, values: Sequence[Any]) -> tuple[KernelProgram, list[Any]]:
@@ -206,18 +213,43 @@ class _Kernel:
         if self._aliases:
             check_aliases(self._name, self._aliases, avals, built[0].out_avals)
             built = (dataclasses.replace(built[0], input_output_aliases=self._aliases), built[1])
+        if self._source is not None:
+            built = (dataclasses.replace(built[0], source=self._source), built[1])
         if self._debug:
             print(built[0].jaxpr)
         if not find_traced_values(built[1]):
             self._programs[key] = built
         return built
 
-    def _simulated(self, program: KernelProgram, choice: DeviceChoice) -> SimulatedKernel:
+    def _simulated(self, program: KernelProgram, choice: DeviceChoice, tree: Any) -> SimulatedKernel:
         key = (program, choice)
         if key not in self._prepared:
             prepared = prepare(program, choice.device, choice.num_sms, self._options)
-            self._prepared[key] = SimulatedKernel(prepared)
+            self._prepared[key] = SimulatedKernel(prepared, batch=functools.partial(self._batched, tree))
         return self._prepared[key]
+
+    def _batched(self, tree: Any, size: int, is_batched: tuple[bool, ...]) -> Callable[[list[Any]], list[Any]]:
+        """Returns the kernel over a batch of `size`, as a function of its flat operands."""
+        key = (tree, size, is_batched)
+        if key not in self._batches:
+            axis = batch_axis_name(self._launch)
+            many = isinstance(self._out_type, (tuple, list))
+            num_inputs, num_outputs = len(tree.children()), len(self._out_type) if many else 1
+            self._batches[key] = _Kernel(
+                batch_body(self._body, axis, num_inputs, num_outputs, is_batched, tree),
+                name=self._name,
+                out_type=jax.tree.map(lambda x: jax.ShapeDtypeStruct((size, *x.shape), x.dtype), self._out_type),
+                scratch=self._scratch,
+                shape=dataclasses.replace(
+                    self._launch, grid=(*self._launch.grid, size), grid_names=(*self._launch.grid_names, axis)
+                ),
+                params=self._params,
+                options=self._options,
+                interpret=self._interpret,
+                debug=self._debug,
+            ).with_aliases(dict(self._aliases))
+        batched = self._batches[key]
+        return lambda flat: jax.tree.leaves(batched(*jax.tree.unflatten(tree, flat)))
 
     def _gpu_launcher(self, program: KernelProgram, device: Device) -> Callable[..., list[Any]]:
         # Imported here: it brings JAX's Mosaic GPU module, which the simulator does without.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -30,6 +31,7 @@ class SimulatedKernel:
 
     prepared: PreparedKernel
     launches: Any = dataclasses.field(default_factory=lambda: itertools.count(1))
+    batch: Callable[[int, tuple[bool, ...]], Callable[[list[Any]], list[Any]]] | None = None
 
     def __call__(self, *operands: Any) -> list[np.ndarray]:
         """Runs the kernel once on consts and inputs, saves its capture, and returns the outputs.
