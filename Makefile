@@ -30,7 +30,7 @@ python -m pytest -q tests/architecture
 endef
 export CHECKS
 
-.PHONY: help demo dashboard screenshots test test-newest test-gpu browser-test golden check format bench lock clean
+.PHONY: help demo dashboard screenshots test test-newest test-gpu browser-test golden check format bench bench-gpu lock clean
 
 help: ## List these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -79,6 +79,9 @@ format: $(VENV)/.installed-check ## Format the code and apply the linter's safe 
 bench: $(VENV)/.installed-test ## Measure speed and accuracy; rewrites the figures in docs/
 	JAX_PLATFORMS=cpu $(VENV)/bin/python -m benchmarks.accuracy
 	JAX_PLATFORMS=cpu $(VENV)/bin/python -m benchmarks.speed
+
+bench-gpu: $(VENV)/.installed-gpu ## Calibrate the device table on the GPU that is here, and measure what recording costs
+	JAX_PLATFORMS=cuda,cpu timeout 480 $(VENV)/bin/python -m benchmarks.gpu
 
 lock: ## Write constraints/*.txt anew from clean environments
 	@$(FIND_PYTHON312); set -- py311 $(PYTHON) py312 "$$found"; \

@@ -22,12 +22,13 @@ from profiler import ParamsError
 from profiler.perfetto_server import find_perfetto_ui
 
 
-def create_app(profile: str | Path, settings: Settings | None = None) -> Dash:
+def create_app(profile: str | Path, settings: Settings | None = None, store: LaunchStore | None = None) -> Dash:
     """Returns the application over a profile directory, launch folder or capture file.
 
     Args:
       profile: what to show; it may still be empty.
       settings: host, token and the like; by default those of a server for this machine only.
+      store: launches of `profile` that may have been loaded already; by default none has.
     """
     settings = dataclasses.replace(settings or Settings(Path(profile)), profile=Path(profile))
     app = Dash(
@@ -42,7 +43,7 @@ def create_app(profile: str | Path, settings: Settings | None = None) -> Dash:
         add_log_handler=False,
         enable_mcp=False,
     )
-    store = LaunchStore(settings.profile)
+    store = store or LaunchStore(settings.profile)
     app.layout = shell(settings.refresh_seconds)
     _register_callbacks(app, Renderer(store, settings.base_path, settings.perfetto_ui is not None))
     add_routes(app.server, store, settings.perfetto_ui)

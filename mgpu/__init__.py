@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from mgpu.lang.hopper import wgmma as wgmma
     from mgpu.lang.hopper import wgmma_accumulator_load as wgmma_accumulator_load
     from mgpu.lang.hopper import wgmma_wait as wgmma_wait
+    from mgpu.lang.inline_mgpu import RefType as RefType
+    from mgpu.lang.inline_mgpu import ShapeDtypeStruct as ShapeDtypeStruct
+    from mgpu.lang.inline_mgpu import inline_mgpu as inline_mgpu
     from mgpu.lang.launch_dependency import griddepcontrol_launch_dependents as griddepcontrol_launch_dependents
     from mgpu.lang.launch_dependency import griddepcontrol_wait as griddepcontrol_wait
     from mgpu.lang.layouts import Layout as Layout
@@ -87,6 +90,7 @@ if TYPE_CHECKING:
     from mgpu.launch.device_choice import set_device as set_device
     from mgpu.launch.from_pallas import from_pallas as from_pallas
     from mgpu.launch.kernel import kernel as kernel
+    from mgpu.launch.mesh import Mesh as Mesh
     from mgpu.launch.pallas_call import pallas_call as pallas_call
     from mgpu.launch.profile import profile as profile
     from mgpu.launch.race_log import get_races as get_races
@@ -103,6 +107,7 @@ _HOME = {
     "profile": "launch.profile",
     "from_pallas": "launch.from_pallas",
     "pallas_call": "launch.pallas_call",
+    "Mesh": "launch.mesh",
     "as_torch_kernel": "launch.torch_kernel",
     "CompilerParams": "params",
     "LoweringSemantics": "params",
@@ -195,6 +200,10 @@ _HOME = {
     "prod": "lang.reductions",
     "max": "lang.reductions",
     "min": "lang.reductions",
+    # inline code of the GPU compiler
+    "inline_mgpu": "lang.inline_mgpu",
+    "RefType": "lang.inline_mgpu",
+    "ShapeDtypeStruct": "lang.inline_mgpu",
     "Transform": "jax_internals",
 }
 

@@ -135,7 +135,8 @@ class CaptureHeader:
       sites, barriers: what the numbers in the events and activity tables refer to.
       tool: version of the program that wrote the capture.
       traffic_bytes: bytes that the launch moved, by memory and direction, such as {"hbm_read": 4096}; empty if unknown.
-      notes: what this capture cannot tell, in sentences, if it was made from the trace of another tool.
+      notes: what this capture cannot tell, in sentences: it was made from the trace of another tool, or only some CTAs
+        or warpgroups were recorded.
     """
 
     kernel: str

@@ -164,6 +164,62 @@ def named_scopes(source_info: Any) -> tuple[Any, ...]:
     return tuple(element for element in source_info.name_stack.stack if type(element) is _source_info_util.Scope)
 
 
+def perform_core_maps(mesh_type: type, run: Callable[..., list[Any]]) -> None:
+    """Lets `run` perform each `pl.core_map` over a mesh of `mesh_type`, eagerly and where JAX turns refs into values.
+
+    Args:
+      mesh_type: a subclass of `Mesh`.
+      run: called with the mesh, the jaxpr of the function, the avals of what it closes over, the values of those
+        (arrays in place of refs, or refs), and the other parameters. Returns the new values of refs, None for others.
+    """
+    if hasattr(_pallas_core, "core_map_p"):
+        _perform_core_map_primitive(mesh_type, run)
+    else:  # JAX 0.12 has one primitive for several meshes.
+        _perform_mpmd_map_primitive(mesh_type, run)
+
+
+def _perform_core_map_primitive(mesh_type: type, run: Callable[..., list[Any]]) -> None:
+    primitive: Any = _pallas_core.core_map_p
+    theirs = primitive.impl
+
+    def discharge(in_avals: Any, out_avals: Any, *values: Any, jaxpr: Any, mesh: Any, **params: Any) -> Any:
+        return run(mesh, jaxpr, in_avals, values, params), ()
+
+    def impl(*values: Any, **params: Any) -> Any:
+        if not isinstance(params["mesh"], mesh_type):
+            return theirs(*values, **params)
+        run(params["mesh"], params["jaxpr"], list(map(_core.typeof, values)), values, params)
+        return []
+
+    _pallas_core._core_map_mesh_rules[mesh_type] = discharge
+    primitive.def_impl(impl)
+
+
+def _perform_mpmd_map_primitive(mesh_type: type, run: Callable[..., list[Any]]) -> None:
+    from jax._src.pallas.mpmd import mpmd_map_p
+    from jax._src.state import discharge as state_discharge
+
+    primitive: Any = mpmd_map_p
+    rules: Any = state_discharge._discharge_rules
+    their_rule, their_impl = rules[primitive], primitive.impl
+
+    def discharge(context: Any, *values: Any, **params: Any) -> Any:
+        mesh = params["meshes"][0]
+        if not isinstance(mesh, mesh_type):
+            return their_rule(context, *values, **params)
+        return run(mesh, params["jaxprs"][0], context.in_avals, values, params), []
+
+    def impl(*values: Any, **params: Any) -> Any:
+        mesh = params["meshes"][0]
+        if not isinstance(mesh, mesh_type):
+            return their_impl(*values, **params)
+        run(mesh, params["jaxprs"][0], list(map(_core.typeof, values)), values, params)
+        return []
+
+    rules[primitive] = discharge
+    primitive.def_impl(impl)
+
+
 def scan_split(params: dict[str, Any], invars: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
     """Splits the operands of a scan equation into consts, carry and scanned inputs."""
     if "num_consts" in params:

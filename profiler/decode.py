@@ -48,7 +48,8 @@ def decode_events(capture: Capture) -> Events:
     site, edge, payload = unpack_tags(words[:, 0])
     clock, defects = _clocks(capture, np.ascontiguousarray(words[:, 1]), offsets)
     defects += _dropped(capture)
-    defects += [Defect("imported", -1, 1, note) for note in capture.header.notes]
+    kind = "imported" if capture.header.provenance == "imported" else "filtered"
+    defects += [Defect(kind, -1, 1, note) for note in capture.header.notes]
 
     known = np.zeros(1 + max((s.id for s in capture.header.sites), default=-1), bool)
     known[[s.id for s in capture.header.sites]] = True

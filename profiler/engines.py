@@ -63,4 +63,5 @@ def collect(table: Any) -> pl.DataFrame:
         return table.collect(engine="streaming")
     if nw.from_native(table).implementation is nw.Implementation.DUCKDB:
         return pl.DataFrame(table)  # by Arrow's C interface; the relation's own method needs pyarrow
-    return nw.from_native(table).lazy().collect(backend="polars").to_native()
+    schema = nw.from_native(table).lazy().collect_schema().to_polars()
+    return pl.DataFrame([tuple(row) for row in table.collect()], schema=schema, orient="row")  # Spark, without pyarrow

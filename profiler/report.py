@@ -22,6 +22,7 @@ from profiler.analysis.steady_state import SteadyStateReport, steady_state
 from profiler.analysis.utilisation import UtilisationReport, tensor_core_utilisation
 from profiler.analysis.what_if import WhatIfReport, predict_changes
 from profiler.analysis.window import Window, known_window
+from profiler.inline_timeline import InlineTimeline, draw_timeline
 from profiler.report_render import render_html, render_markdown, render_text
 from profiler.report_sections import report_sections
 from profiler.trace import Trace
@@ -99,8 +100,12 @@ class Report:
         return render_markdown(report_sections(self))
 
     def _repr_html_(self) -> str:
-        """Shows the report in a notebook."""
-        return render_html(report_sections(self))
+        """Shows the report in a notebook, below a timeline of one SM."""
+        return f"{draw_timeline(self.trace).svg}\n{render_html(report_sections(self))}"
+
+    def timeline(self, sm: int | None = None, begin: int = 0, end: int | None = None) -> InlineTimeline:
+        """Returns a small drawing of one SM for a notebook, which needs no Plotly; see `draw_timeline`."""
+        return draw_timeline(self.trace, sm, begin, end)
 
     def figure(self, name: str = "timeline", units: str = "cycles") -> Any:
         """Returns a Plotly chart for a notebook: "timeline", "tensor_core", "roles", "barriers", "pipeline", ...

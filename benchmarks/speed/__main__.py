@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.accuracy.matmuls import Matmul, make_matmul
+from benchmarks.dashboard.section import dashboard_section
 from mgpu import InterpretGPUParams
 from mgpu.devices import load_device
 from mgpu.sim.simulation import RunResult, prepare, simulate
@@ -106,7 +107,7 @@ def write_page(rows: list[dict[str, Any]], machine: str) -> None:
         rate, gibibytes = row["events"] / row["seconds"], row["peak_bytes"] / 2**30
         figures = f"{row['seconds']:.3g} | {row['events']:,} | {rate:,.0f} | {gibibytes:.2f} GiB"
         lines.append(f"| {row['size']} | {row['mode']} | {figures} |")
-    PAGE.write_text("\n".join([*lines, _TAIL]))
+    PAGE.write_text("\n".join([*lines, _TAIL, dashboard_section()]).rstrip() + "\n")
 
 
 def main() -> None:

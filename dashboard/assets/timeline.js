@@ -150,6 +150,7 @@
         this.status.textContent =
           `${data.n.toLocaleString("en-US")} boxes drawn${merged}; ${this.total.toLocaleString("en-US")} in the launch ` +
           `(${Math.round(performance.now() - started)} ms)`;
+        this.status.title = this.status.textContent;
       } catch (error) {
         this.status.textContent = `The timeline could not be loaded: ${error.message}`;
       }

@@ -77,5 +77,3 @@ def _select(row: dict[str, Any], begin: int, dur: int, track: str, place: str) -
 
 def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-

@@ -51,7 +51,9 @@ def matching_styles(report: Report, index: TimelineIndex, text: str) -> list[int
     return found
 
 
-def find_hit(report: Report, index: TimelineIndex, text: str, hit: int = -1, row: int = 0, t0: float = 0) -> SearchAnswer:
+def find_hit(
+    report: Report, index: TimelineIndex, text: str, hit: int = -1, row: int = 0, t0: float = 0
+) -> SearchAnswer:
     """Returns one hit of a search. Hits are counted row by row as the timeline draws them, and by time within a row.
 
     Args:

@@ -166,9 +166,7 @@ def _in_perfetto(context: PageContext, cell: Callable[[Mapping[str, Any]], Compo
     return [Column("", cell)] if context.perfetto_ui else []
 
 
-def _longest_wait(
-    context: PageContext, row: Mapping[str, Any], text: str, page: str = "timeline"
-) -> Component | str:
+def _longest_wait(context: PageContext, row: Mapping[str, Any], text: str, page: str = "timeline") -> Component | str:
     waits = context.loaded.report.barrier_waits.waits
     of_row = waits.filter((pl.col("barrier") == row["barrier"]) & (pl.col("role") == row["role"]))
     if of_row.is_empty():

@@ -77,10 +77,8 @@ def _search(text: str) -> list[Component]:
     meaning = "A site, barrier, cause or file.py:line. Enter: next hit, Shift-Enter: previous one (/)"
     field = dcc.Input(value=text, placeholder="Search", className="search timeline-search", type="search")
     before, after = (
-        html.Button(
-            sign, className="button small", title=title, **extra({"data-step": str(step), "aria-label": title})
-        )
-        for sign, title, step in (("‹", "Previous hit (Shift-N)", -1), ("›", "Next hit (N)", 1))
+        html.Button(sign, className="button small", title=title, **extra({"data-step": str(step), "aria-label": title}))
+        for sign, title, step in (("\u2039", "Previous hit (Shift-N)", -1), ("\u203a", "Next hit (N)", 1))
     )
     count = html.Span(className="timeline-hits muted", role="status")
     return [html.Span(field, title=meaning), before, after, count]

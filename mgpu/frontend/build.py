@@ -20,6 +20,7 @@ from mgpu.errors import KernelTypeError
 from mgpu.frontend.program import KernelProgram, Launch
 from mgpu.jax_internals import SourceLine, TransformedRef, tracing_grid
 from mgpu.lang.memory import GMEM
+from mgpu.lang.scoped import name_parameters
 from mgpu.params import CompilerParams
 
 
@@ -106,7 +107,7 @@ def build_program(
                     f"kernel {name}: the body must return None, got {type(result).__name__}. Write to the output refs."
                 )
 
-        with_scratch = name_arguments(with_scratch, scratch_names)
+        with_scratch = name_parameters(with_scratch, scratch_names)
         pl.run_scoped(with_scratch, *flat_scratch, collective_axes=launch.thread_name or ())
 
     operand_names, scratch_names = _argument_names(body, in_tree, out_type, scratch_tree, len(in_avals), len(out_avals))
@@ -190,19 +191,6 @@ def _argument_names(
 
 def _leaf_names(name: str, value: Any) -> list[str]:
     return [name + jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(value)]
-
-
-def name_arguments(function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
-    """Gives a `*refs` function a signature, from which the traced jaxpr takes the names of its refs."""
-    taken: dict[str, int] = {}
-    parameters = []
-    for name in names:
-        clean = "".join(c if c.isidentifier() or c.isdigit() else "_" for c in name).strip("_") or "ref"
-        taken[clean] = taken.get(clean, 0) + 1
-        unique = clean if taken[clean] == 1 else f"{clean}_{taken[clean]}"
-        parameters.append(inspect.Parameter(unique, inspect.Parameter.POSITIONAL_ONLY))
-    function.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
-    return function
 
 
 def find_traced_values(values: Sequence[Any]) -> list[Any]:

@@ -14,7 +14,7 @@ import jax
 from jax.core import ShapedArray
 
 from mgpu.errors import Unsupported
-from mgpu.frontend.build import build_program, name_arguments
+from mgpu.frontend.build import build_program
 from mgpu.frontend.pallas_launch import axis_names, import_launch, import_params, kernel_name
 from mgpu.frontend.pallas_names import find_author, operand_names
 from mgpu.frontend.pallas_rules import RULES
@@ -24,6 +24,7 @@ from mgpu.frontend.pallas_rules.refs import ImportedRef
 from mgpu.frontend.pallas_rules.translator import Translator, open_jaxpr
 from mgpu.frontend.program import KernelProgram
 from mgpu.jax_internals import AbstractRef, current_source_line, hide_from_source_lines
+from mgpu.lang.scoped import name_parameters
 
 hide_from_source_lines(__file__)
 
@@ -34,7 +35,7 @@ def is_kernel_equation(equation: Any) -> bool:
     # JAX's `plgpu.kernel`; in 0.12 its `pl.core_map` too, which has a primitive of its own in 0.10.2.
     meshes = {"mpmd_map": params.get("meshes", ()), "core_map": (params.get("mesh"),)}
     return any(
-        type(mesh).__name__ == "Mesh" and hasattr(mesh, "thread_name")
+        type(mesh).__name__ == "Mesh" and type(mesh).__module__.startswith("jax.") and hasattr(mesh, "thread_name")
         for mesh in meshes.get(equation.primitive.name, ())
     )
 
@@ -93,7 +94,7 @@ def import_kernel(
 
     result_names = [*names[len(values) :], *(names[index] for index in mutable)]
     program, closed_over = build_program(
-        name_arguments(body, [*(names[index] for index in arrays), *result_names, *scope.names]),
+        name_parameters(body, [*(names[index] for index in arrays), *result_names, *scope.names]),
         name=kernel_name(params, mesh, author),
         in_tree=jax.tree.structure(tuple(arrays)),
         in_avals=[ShapedArray(value.shape, value.dtype) for value in inputs],

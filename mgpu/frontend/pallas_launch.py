@@ -70,3 +70,20 @@ def import_params(params: Any, replaced: Mapping[str, Any]) -> CompilerParams:
             f"from_pallas: compiler_params has no field {unknown[0]!r}. The fields are {', '.join(sorted(names))}."
         )
     return CompilerParams(**{**values, **replaced})
+
+
+def accept_params(where: str, params: Any) -> CompilerParams:
+    """Returns the compiler parameters that a user gave: ours, JAX's (by their fields), or None for the defaults.
+
+    Args:
+      where: begins the error.
+      params: what was given.
+
+    Raises:
+      ParamsError: something else, or a field of JAX's with a value that makes no sense here.
+    """
+    if params is None or isinstance(params, CompilerParams):
+        return params or CompilerParams()
+    if dataclasses.is_dataclass(params) and not isinstance(params, type) and hasattr(params, "profile_space"):
+        return import_params(params, {})
+    raise ParamsError(f"{where} compiler_params must be an mgpu.CompilerParams, got {type(params).__name__}.")

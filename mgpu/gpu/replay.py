@@ -120,7 +120,9 @@ class Replay:
 
     def _plain(self, equation: Any) -> Sequence[Any]:
         """Binds an equation of JAX's own again."""
-        values = map(self._read, equation.invars)
+        values = list(map(self._read, equation.invars))
+        if equation.primitive.name == "delay" and isinstance(values[0], np.ndarray):
+            values[0] = values[0].item()  # JAX's lowering takes a Python number only
         result = equation.primitive.bind(*values, **equation.primitive.get_bind_params(equation.params))
         return result if equation.primitive.multiple_results else [result]
 

@@ -87,7 +87,10 @@ class View:
     @property
     def space(self) -> MemorySpace | None:
         """Memory space; None for what is no memory, such as a barrier."""
-        return getattr(self.aval.memory_space, "kind", None)
+        space = self.aval.memory_space
+        if space is None or isinstance(space, jax.memory.Space):
+            return MemorySpace.GMEM  # a ref from outside the kernel (`jax.new_ref`), inside a `pl.core_map`
+        return getattr(space, "kind", None)
 
     def __str__(self) -> str:
         where = f" in {self.space.name}" if isinstance(self.space, MemorySpace) else ""

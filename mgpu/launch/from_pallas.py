@@ -18,6 +18,7 @@ from mgpu.jax_internals import hide_from_source_lines
 from mgpu.launch.device_choice import DeviceChoice, current_choice
 from mgpu.launch.gpu_presence import as_if_on_gpu
 from mgpu.launch.imported_pallas_call import is_pallas_call, run_pallas_call
+from mgpu.launch.mesh import find_core_map
 from mgpu.launch.operation import SimulatedKernel, launch
 from mgpu.launch.rewriting import rewrite
 from mgpu.launch.transformable import make_transformable
@@ -144,7 +145,7 @@ class _Importer:
             return functools.partial(self._launch, equation, self._trees)
         if is_pallas_call(equation):
             return lambda *operands: run_pallas_call(equation, operands, self._options, self._params)
-        return None
+        return find_core_map(equation)
 
     def _launch(self, equation: Any, trees: tuple[Any, Any] | None, *operands: Any) -> Sequence[Any]:
         found = import_kernel(equation, operands, self._params, trees)

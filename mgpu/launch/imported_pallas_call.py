@@ -10,7 +10,6 @@ from jax.experimental import pallas as pl
 from jax.extend import core as jex_core
 
 from mgpu.errors import Unsupported
-from mgpu.frontend.build import name_arguments
 from mgpu.frontend.pallas_launch import import_params
 from mgpu.frontend.pallas_names import find_author
 from mgpu.frontend.pallas_rules import RULES
@@ -20,6 +19,7 @@ from mgpu.frontend.pallas_rules.translator import Translator, open_jaxpr
 from mgpu.jax_internals import current_source_line, hide_from_source_lines
 from mgpu.lang.block_spec import BlockSpec
 from mgpu.lang.memory import GMEM, SMEM
+from mgpu.lang.scoped import name_parameters
 from mgpu.launch.pallas_call import pallas_call
 from mgpu.sim.options import InterpretGPUParams
 
@@ -75,7 +75,7 @@ def run_pallas_call(
         Translator(RULES, {}).evaluate(jaxpr, consts, imported)
 
     run = pallas_call(
-        name_arguments(kernel, argument_names(jaxpr)),
+        name_parameters(kernel, argument_names(jaxpr)),
         [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in params["out_avals"]],
         grid=mapping.grid,
         in_specs=[_import_spec(block) for block in blocks[: mapping.num_inputs]],

@@ -67,7 +67,8 @@ def kernel(
       scratch_types: what each CTA allocates: a sequence (positional refs) or mapping (keyword refs) of `SMEM(...)`,
         `Barrier(...)`, and so on.
       scratch_shapes: old name of `scratch_types`.
-      compiler_params: a `CompilerParams` (of this module or of JAX's): compiler options, and whether and where to record.
+      compiler_params: a `CompilerParams` (of this module or of JAX's): compiler options, and whether and where to
+        record.
       grid: CTAs along each grid axis; clusters, if `cluster` is given.
       grid_names: names of the grid axes, for `jax.lax.axis_index`.
       cluster: CTAs of a cluster along each cluster axis.

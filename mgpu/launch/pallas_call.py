@@ -18,6 +18,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 
 from mgpu.errors import KernelTypeError, ParamsError, Unsupported
+from mgpu.frontend.pallas_launch import accept_params
 from mgpu.jax_internals import (
     SourceLine,
     attributed_to,
@@ -299,8 +300,6 @@ def _check_grid(where: str, grid: Any) -> tuple[int, ...]:
 
 def _params_of(where: str, params: Any) -> CompilerParams:
     """Returns the compiler parameters, whichever way they were given."""
-    if params is None:
-        return CompilerParams()
     if isinstance(params, Mapping):
         if set(params) != {BACKEND}:
             raise ParamsError(
@@ -310,9 +309,7 @@ def _params_of(where: str, params: Any) -> CompilerParams:
         params = params[BACKEND]
         if isinstance(params, Mapping):
             return CompilerParams(**params)
-    if isinstance(params, CompilerParams):
-        return params
-    raise ParamsError(f"{where} compiler_params must be an mgpu.CompilerParams, got {type(params).__name__}.")
+    return accept_params(where, params)
 
 
 def _sequential_axes(where: str, grid: tuple[int, ...], params: CompilerParams) -> tuple[int, ...]:

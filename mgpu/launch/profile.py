@@ -18,6 +18,7 @@ from mgpu.environment import DEFAULT_PROFILE_SPACE
 from mgpu.errors import ParamsError
 from mgpu.frontend.pallas_rules.translator import open_jaxpr
 from mgpu.launch.from_pallas import from_pallas
+from mgpu.launch.mesh import find_core_map
 from mgpu.launch.operation import SimulatedKernel, launch, simulate_p
 from mgpu.launch.rewriting import rewrite
 from mgpu.launch.target_choice import gpu_device, runs_on_gpu
@@ -106,6 +107,7 @@ def recorded_for_gpu(
 
     recorder = KernelRecorder(gpu_device(), capacity, trace_scope)
     closed, shapes = jax.make_jaxpr(call, return_shape=True)(*arrays)
+    closed = rewrite(closed, find_core_map)  # makes kernels of what JAX keeps as operations on refs
     return _function(rewrite(closed, recorder.replace)), jax.tree.structure(shapes), recorder
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
 from jax.extend import core as jex_core
 
 from mgpu.errors import Unsupported
@@ -18,7 +20,8 @@ hide_from_source_lines(__file__)
 Replace = Callable[[Any], Callable[..., Sequence[Any]] | None]
 """For an equation, what to call on its operands instead; None to leave it as it is."""
 
-# Control flow is bound again around its rewritten jaxprs; other calls (jit, custom_vjp, ...) are done in place.
+# Control flow is bound again around its rewritten jaxprs; other calls (jit, custom_vjp, ...) are done in place, and so
+# is `run_state`, with refs for its operands.
 _REBOUND = frozenset({"scan", "while", "cond"})
 
 
@@ -57,12 +60,30 @@ def _perform(equation: Any, operands: list[Any], replace: Replace) -> Sequence[A
                 f"{current_source_line()} shard_map: kernels inside it cannot be reached from outside. "
                 "Import or profile the function that is mapped."
             )
+        if name == "run_state":
+            return _run_state(params, operands, replace)
         if name not in _REBOUND:
             jaxpr, consts = open_jaxpr(next(value for _, value in sorted(params.items()) if is_jaxpr(value)))
             return _evaluate(jaxpr, consts, replace, *operands)
         params = {key: _rewrite_param(value, replace) for key, value in params.items()}
     results = equation.primitive.bind(*operands, **equation.primitive.get_bind_params(params))
     return results if equation.primitive.multiple_results else [results]
+
+
+def _run_state(params: dict[str, Any], operands: Sequence[Any], replace: Replace) -> Sequence[Any]:
+    """Performs a `run_state`, whose jaxpr takes refs in place of the operands."""
+    jaxpr, consts = open_jaxpr(params["jaxpr"])
+    given = iter(operands)
+    is_initialized = params.get("is_initialized") or (True,) * len(jaxpr.invars)
+    start = [
+        next(given) if known else jnp.zeros(var.aval.shape, var.aval.dtype)  # nobody reads what was not initialised
+        for var, known in zip(jaxpr.invars, is_initialized, strict=True)
+    ]
+
+    def body(refs: Sequence[Any]) -> None:
+        _evaluate(jaxpr, consts, replace, *refs)
+
+    return pl.run_state(body)(start)
 
 
 def _rewrite_param(value: Any, replace: Replace) -> Any:

@@ -12,7 +12,9 @@ from mgpu.errors import Unsupported
 from mgpu.launch.torch_tensors import to_array, to_tensors
 
 
-def apply_with_gradient(torch: Any, function: Callable[..., Any], tensors: Sequence[Any], where: str) -> Any:
+def apply_with_gradient(
+    torch: Any, function: Callable[..., Any], tensors: Sequence[Any], device: Any, where: str
+) -> Any:
     """Returns `function` of the tensors as tensors that remember how they came about.
 
     The backward pass runs the forward pass once more, and keeps nothing but the arguments until then.
@@ -21,6 +23,7 @@ def apply_with_gradient(torch: Any, function: Callable[..., Any], tensors: Seque
       torch: the package.
       function: a JAX function of arrays.
       tensors: the arguments; some require a gradient.
+      device: the JAX device on which they are.
       where: the function's line and name, for errors.
 
     Raises:
@@ -31,12 +34,12 @@ def apply_with_gradient(torch: Any, function: Callable[..., Any], tensors: Seque
             f"{where}: a complex tensor requires a gradient, for which PyTorch and JAX have different conventions. "
             "Give its real and imaginary parts."
         )
-    launch = _make_function(torch, function, where)
+    launch = _make_function(torch, function, device, where)
     results = launch.apply(*tensors)
     return jax.tree.unflatten(launch.structure, results)
 
 
-def _make_function(torch: Any, function: Callable[..., Any], where: str) -> Any:
+def _make_function(torch: Any, function: Callable[..., Any], device: Any, where: str) -> Any:
     class Launch(torch.autograd.Function):
         """One call of the function."""
 
@@ -45,7 +48,6 @@ def _make_function(torch: Any, function: Callable[..., Any], where: str) -> Any:
         @staticmethod
         def forward(ctx: Any, *tensors: Any) -> tuple[Any, ...]:
             ctx.save_for_backward(*tensors)
-            ctx.device = jax.config.jax_default_device
             results, Launch.structure = jax.tree.flatten(function(*map(to_array, tensors)))
             ctx.differentiable = [_is_differentiable(result) for result in results]
             found = to_tensors(torch, results, tensors)
@@ -66,7 +68,7 @@ def _make_function(torch: Any, function: Callable[..., Any], where: str) -> Any:
                 return [result for result, yes in zip(results, ctx.differentiable, strict=True) if yes]
 
             seeds = [to_array(x) for x, yes in zip(cotangents, ctx.differentiable, strict=True) if yes]
-            with jax.default_device(ctx.device):
+            with jax.default_device(device):
                 gradients = _pull_back(of_wanted, [arrays[number] for number in wanted], seeds, where)
             found = dict(zip(wanted, to_tensors(torch, gradients, [*tensors, *cotangents]), strict=True))
             return tuple(found.get(number) for number in range(len(tensors)))

@@ -19,6 +19,7 @@ from mgpu.errors import MissingPackageError
 from mgpu.launch.torch_gradient import apply_with_gradient
 from mgpu.launch.torch_tensors import check_tensors, to_array, to_tensors
 
+
 def as_torch_kernel(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Makes a function of PyTorch tensors of a JAX function.
 
@@ -65,7 +66,7 @@ def as_torch_kernel(fn: Callable[..., Any]) -> Callable[..., Any]:
 
         with jax.default_device(device):
             if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-                return apply_with_gradient(torch, of_arrays, tensors, _describe(fn, name))
+                return apply_with_gradient(torch, of_arrays, tensors, device, _describe(fn, name))
             results, structure = jax.tree.flatten(of_arrays(*map(to_array, tensors)))
             return jax.tree.unflatten(structure, to_tensors(torch, results, tensors))
 

@@ -14,7 +14,7 @@ from mgpu.errors import DeviceError, KernelTypeError
 _PLATFORMS = {"cpu": "cpu", "cuda": "cuda"}
 
 
-def check_tensors(torch: Any, name: str, tensors: Sequence[Any]) -> jax.Device | None:
+def check_tensors(torch: Any, name: str, tensors: Sequence[Any]) -> Any:
     """Checks that JAX can take tensors as they are, and returns the device on which they are; None without tensors.
 
     Args:
@@ -53,7 +53,7 @@ def to_tensors(torch: Any, results: Sequence[Any], tensors: Sequence[Any]) -> li
       tensors: the arguments.
     """
     arrays = [result for result in results if isinstance(result, jax.Array)]
-    if any(array.device.platform == "cpu" for array in arrays):
+    if any(device.platform == "cpu" for array in arrays for device in array.devices()):
         jax.block_until_ready(arrays)  # there is no stream that PyTorch could wait on
     taken = {tensor.data_ptr() for tensor in tensors}
     found = []
@@ -80,7 +80,7 @@ def _check_dtype(where: str, torch_dtype: Any) -> None:
         )
 
 
-def _jax_device(name: str, device: Any) -> jax.Device:
+def _jax_device(name: str, device: Any) -> Any:
     platform = _PLATFORMS.get(device.type)
     try:
         found = jax.local_devices(backend=platform) if platform else []

@@ -7,10 +7,13 @@ Rows are appended while the simulation runs and become the tables `UNIT_SPAN_DTY
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from mgpu.capture import ARRIVAL_DTYPE, UNIT_SPAN_DTYPE
+from mgpu.sim.engine import Engine
 
 
 class Activity:
@@ -75,6 +78,30 @@ class Activity:
           completes: True if the arrival completed the phase.
         """
         self._arrivals.extend((barrier, slot, phase, cta, sm, time, source, source_cta, site, completes))
+
+    def arrival_log(
+        self, engine: Engine, barrier: int, slot: int, cta: int, sm: int
+    ) -> Callable[[object, Any, int, bool], None]:
+        """Returns a function (mbarrier, source, phase, completes) that logs arrivals on one slot of a barrier.
+
+        `source` is (source, site) or, for who arrives from another CTA, (source, site, source_cta).
+        """
+        append = self._arrivals.extend  # bound once: this runs for every arrival of a launch
+
+        def log(_mbarrier: object, source: Any, phase: int, completes: bool) -> None:
+            who, site, source_cta = source if len(source) == 3 else (*source, cta)
+            append((barrier, slot, phase, cta, sm, engine.now, who, source_cta, site, completes))
+
+        return log
+
+    def unit_log(self, sm: int, cta: int, warpgroup: int) -> Callable[[int, int, int, int, int, int, int], None]:
+        """Returns a function (unit, site, slot, begin, end, nbytes, flops) that logs what one warpgroup issues."""
+        append = self._unit_spans.extend
+
+        def log(unit: int, site: int, slot: int, begin: int, end: int, nbytes: int, flops: int) -> None:
+            append((unit, sm, cta, warpgroup, site, slot, begin, end, nbytes, flops))
+
+        return log
 
     def to_arrays(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns the unit spans sorted by (unit, sm, begin, ...) and the arrivals sorted by (time, cta, barrier, ...).

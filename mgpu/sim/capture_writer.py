@@ -14,6 +14,8 @@ from mgpu.sim.memory_system import MemoryCounters
 from mgpu.sim.warpgroup import Warpgroup
 from mgpu.units import WARPS_PER_WARPGROUP
 
+_NAMED = 8  # numbers that a note lists
+
 if TYPE_CHECKING:
     from mgpu.sim.simulation import PreparedKernel
 
@@ -38,7 +40,8 @@ def make_capture(
       activity: its activity log.
       traffic: what its memory system moved.
     """
-    ordered = sorted(warpgroups, key=lambda warpgroup: (warpgroup.cta.index, warpgroup.index))
+    recorded = (one for one in warpgroups if kernel.options.records(one.cta.index, one.index))
+    ordered = sorted(recorded, key=lambda warpgroup: (warpgroup.cta.index, warpgroup.index))
     # Warps that run in step share a recorder, so under WARP scope each writes what the warpgroup does.
     per_warp = kernel.program.params.profile_trace_scope is TraceScope.WARP
     warps: Sequence[int] = range(WARPS_PER_WARPGROUP) if per_warp else (-1,)
@@ -63,7 +66,7 @@ def make_capture(
         for warp in warps
         if warpgroup.recorder is not None
     ]
-    unit_spans, arrivals = activity.to_arrays()
+    unit_spans, arrivals = (_of_recorded_ctas(kernel, table) for table in activity.to_arrays())
     return Capture(
         header=_header(kernel, launch_number, ctas_per_sm, traffic),
         tracks=np.array(tracks, TRACK_DTYPE),
@@ -72,6 +75,27 @@ def make_capture(
         unit_spans=unit_spans,
         arrivals=arrivals,
     )
+
+
+def _of_recorded_ctas(kernel: PreparedKernel, table: np.ndarray) -> np.ndarray:
+    ctas = kernel.options.record_ctas
+    return table if ctas is None else table[np.isin(table["cta"], ctas)]
+
+
+def _filter_notes(kernel: PreparedKernel) -> tuple[str, ...]:
+    """Says what was left out on purpose."""
+    launch, options = kernel.program.launch, kernel.options
+    notes = []
+    for name, numbers, limit in (
+        ("CTAs", options.record_ctas, launch.num_ctas),
+        ("warpgroups", options.record_warpgroups, launch.num_threads),
+    ):
+        if numbers is not None and len(numbers) < limit:
+            first = ", ".join(map(str, numbers[:_NAMED])) + (", ..." if len(numbers) > _NAMED else "")
+            notes.append(
+                f"only {name} {first} were recorded, {len(numbers)} of {limit}; tensor-core use and every share are of these"
+            )
+    return tuple(notes)
 
 
 def _nanoseconds(kernel: PreparedKernel, cycles: int) -> int:
@@ -106,6 +130,7 @@ def _header(kernel: PreparedKernel, launch_number: int, ctas_per_sm: int, traffi
         sites=kernel.plan.sites,
         barriers=kernel.plan.barriers,
         tool=tool_version(),
+        notes=_filter_notes(kernel),
         traffic_bytes={
             "hbm_read": traffic.hbm_read_bytes,
             "hbm_write": traffic.hbm_write_bytes,

@@ -170,7 +170,7 @@ class CtaState:
         log: ArrivalLog | None = None
         if self.activity is not None:
             number = self._barrier_ids[allocation.number]
-            log = functools.partial(_log_arrival, self.activity, self.engine, number, slot, self.index, self.sm.index)
+            log = self.activity.arrival_log(self.engine, number, slot, self.index, self.sm.index)
         if self.races is not None:
             log = self.races.arrived if log is None else functools.partial(_log_both, log, self.races.arrived)
         arrivals = arrivals_per_phase(allocation.aval.memory_space, self._cluster.sizes)
@@ -180,20 +180,3 @@ class CtaState:
 def _log_both(first: ArrivalLog, second: ArrivalLog, *arrival: Any) -> None:
     first(*arrival)
     second(*arrival)
-
-
-def _log_arrival(
-    activity: Activity,
-    engine: Engine,
-    barrier: int,
-    slot: int,
-    cta: int,
-    sm: int,
-    _mbarrier: Mbarrier,
-    source: Any,
-    phase: int,
-    completes: bool,
-) -> None:
-    # Who arrives from another CTA of the cluster says which.
-    who, site, source_cta = source if len(source) == 3 else (*source, cta)
-    activity.arrival(barrier, slot, phase, cta, sm, engine.now, who, source_cta, site, completes)

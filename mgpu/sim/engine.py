@@ -144,14 +144,18 @@ class Engine:
         try:
             while True:
                 delay = resume()
-                if type(delay) is int and delay >= 0:
-                    scheduled_at = self.now
-                    time = scheduled_at + delay
-                elif delay is None:
+                if delay is None:
                     process.is_parked = True
                     return None
-                else:
-                    time, scheduled_at = self._fused_sleep(process, delay)
+                scheduled_at = self.now
+                if type(delay) is tuple:
+                    delay, lead = delay
+                    scheduled_at += lead
+                if type(delay) is not int or delay < 0:
+                    raise RuntimeError(
+                        f"{process} yielded {delay!r}, expected cycles to sleep (int, at least 0) or None."
+                    )
+                time = self.now + delay
                 # Strictly first: going through the queue would bring back the same process, so the order is the same.
                 if (heap and heap[0][0] <= time) or self.events >= self._max_events:
                     self._sequence = sequence = self._sequence + 1
@@ -165,14 +169,6 @@ class Engine:
         if process.on_exit is not None:
             process.on_exit()
         return None
-
-    def _fused_sleep(self, process: Process, delay: object) -> tuple[int, int]:
-        """Returns when a process that yielded (cycles, lead) goes on, and when it is taken to have scheduled that."""
-        if isinstance(delay, tuple) and len(delay) == 2:
-            cycles, lead_cycles = delay
-            if type(cycles) is type(lead_cycles) is int and 0 <= lead_cycles <= cycles:
-                return self.now + cycles, self.now + lead_cycles
-        raise RuntimeError(f"{process} yielded {delay!r}, expected cycles to sleep (int, at least 0) or None.")
 
     def _push(self, time: int, target: Any, args: tuple[Any, ...] | None) -> None:
         self._sequence += 1

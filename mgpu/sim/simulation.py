@@ -71,6 +71,7 @@ def prepare(program: KernelProgram, device: Device, num_sms: int, options: Inter
     """
     check_program(program)
     check_layouts(program)
+    options.check_filters(program.launch.num_ctas, program.launch.num_threads)
     budget = plan_budget(
         program, smem_per_cta_bytes=device.smem_per_cta_bytes, registers_per_sm=device.registers_per_sm
     )
@@ -240,7 +241,7 @@ class _Run:
         kernel, budget = self.kernel, self.kernel.budget
         running = [budget.num_warpgroups]
         for index, code in enumerate(kernel.codes):
-            recorder = self._recorder()
+            recorder = self._recorder(cta.index, index)
             warpgroup = Warpgroup(state, index, recorder, budget.registers_per_thread)
             warpgroup.begin = self.engine.now
             warpgroup.generator = code.start(warpgroup)
@@ -248,9 +249,9 @@ class _Run:
             warpgroup.process.on_exit = functools.partial(self._exit_warpgroup, warpgroup, cta, running)
             self.warpgroups.append(warpgroup)
 
-    def _recorder(self) -> Recorder | None:
+    def _recorder(self, cta: int, warpgroup: int) -> Recorder | None:
         program = self.kernel.program
-        if self.kernel.record_cycles is None:
+        if self.kernel.record_cycles is None or not self.kernel.options.records(cta, warpgroup):
             return None
         return Recorder(self.engine, program.params.profile_space, per_warp=self._has_warp_tracks)
 

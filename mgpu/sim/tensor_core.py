@@ -75,11 +75,11 @@ class TensorCore:
         """
         busy_ticks, last_ticks = self._instructions(m, n, k, operand_bits, a_in_registers)
         pipe = self._pipe
-        begin = max(now, pipe.free_at)
+        begin = pipe.free_at
         free_at = pipe.serve(now, busy_ticks)
         # The exact end: the last instruction starts when all before it have left the pipe.
         end = pipe.done_after(last_ticks)
-        return MmaTimes(begin, max(end, free_at), free_at)
+        return MmaTimes(begin if begin > now else now, end if end > free_at else free_at, free_at)
 
     def _cost(self, m: int, n: int, k: int, operand_bits: int, a_in_registers: bool) -> tuple[int, int]:
         """Returns the ticks that an operation occupies the pipe, and how much longer its last result takes."""

@@ -6,7 +6,6 @@ does, a wgmma's result exists once it has been waited for. So a kernel that read
 
 from __future__ import annotations
 
-import functools
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -62,7 +61,7 @@ class Warpgroup:
         self._fill_cycles = cta.device.tma_latency_l2_cycles
         self._activity = cta.activity
         if cta.activity is not None:
-            self._log = functools.partial(_log_unit, cta.activity.unit_span, cta.sm.index, cta.index, index)
+            self._log = cta.activity.unit_log(cta.sm.index, cta.index, index)
         self.warp = -1
         self._warps: list[Warpgroup] = []
         self._running_warps = 0
@@ -268,10 +267,6 @@ class Warpgroup:
 
 def _ignore(_tag: int, _elapsed_cycles: int = 0) -> None:
     """Stands for the recorder of a warp that has no track."""
-
-
-def _log_unit(unit_span: Callable[..., None], sm: int, cta: int, warpgroup: int, unit: int, *rest: int) -> None:
-    unit_span(unit, sm, cta, warpgroup, *rest)
 
 
 def _multiply_first(mmas: MmaQueue) -> None:

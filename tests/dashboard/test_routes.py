@@ -93,6 +93,20 @@ def test_downloads_hold_the_tables(ring_client: FlaskClient, ring) -> None:
     assert ring_client.get("/download/ring-0001/nothing.csv").status_code == 404
 
 
+def test_search_answers_with_a_selection(ring_client: FlaskClient) -> None:
+    found = ring_client.get(f"{TIMELINE}/search?q=slot+not+free&hit=1").get_json()
+    assert found["hit"] == 1
+    assert ring_client.get(f"{TIMELINE}/select?sel={found['key']}").get_json()["title"].startswith("bubble: slot not")
+    odd = "q=full&hit=1e300&row=-1e300&t0=nan"
+    assert ring_client.get(f"{TIMELINE}/search?{odd}").status_code == 200
+    assert ring_client.get(f"{TIMELINE}/search?q=full&row=1e18").get_json()["total"] > 0
+    assert ring_client.get(f"{TIMELINE}/search").get_json()["total"] == 0
+
+
+def test_overview_is_sent(ring_client: FlaskClient) -> None:
+    assert ring_client.get(f"{TIMELINE}/overview").data[:4] == b"MGO1"
+
+
 def test_a_broken_capture_is_an_answer_not_a_crash(tmp_path: Path) -> None:
     folder = tmp_path / "broken-0001"
     folder.mkdir()

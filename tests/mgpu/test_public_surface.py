@@ -11,8 +11,6 @@ import mgpu
 
 BLACKWELL = "tensor memory, tcgen05 and cluster launch control are Blackwell's"
 DEVICES = "addresses other GPUs; one is simulated"
-COMPILER = "embeds the IR of Mosaic GPU's compiler, which the simulator has no use for"
-LAUNCH = "the mesh form of a launch; write mgpu.kernel(...)"
 JAX_INTERPRETER = "options of JAX's own interpreter; pass interpret=mgpu.InterpretGPUParams(...)"
 AMPERE = "for GPUs before Hopper"
 
@@ -36,10 +34,6 @@ MISSING = {
     "multimem_load_reduce": DEVICES,
     "multimem_store": DEVICES,
     "remote_ref": DEVICES,
-    "RefType": COMPILER,
-    "ShapeDtypeStruct": COMPILER,
-    "inline_mgpu": COMPILER,
-    "Mesh": LAUNCH,
 }
 MISSING_OF_NEWER_JAX = {
     "alloc_semaphore": DEVICES,

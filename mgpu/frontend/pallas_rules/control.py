@@ -11,11 +11,11 @@ from jax.experimental import pallas as pl
 
 import mgpu
 from mgpu.errors import Unsupported
-from mgpu.frontend.build import name_arguments
 from mgpu.frontend.pallas_rules.allocations import ACCUMULATOR, allocation_type, imported_ref
 from mgpu.frontend.pallas_rules.refs import Cell, ImportedRef, as_operand
 from mgpu.frontend.pallas_rules.translator import Rule, Translator, is_jaxpr, open_jaxpr
 from mgpu.jax_internals import current_source_line, scan_split
+from mgpu.lang.scoped import name_parameters
 
 
 def _bind(equation: Any, operands: list[Any], **translated: Any) -> list[Any]:
@@ -60,7 +60,7 @@ def _run_scoped(translator: Translator, equation: Any, operands: list[Any]) -> l
         imported = [imported_ref(*each) for each in zip(refs, avals, layouts, strict=True)]
         return translator.evaluate(jaxpr, operands, imported)
 
-    named = name_arguments(body, argument_names(jaxpr))
+    named = name_parameters(body, argument_names(jaxpr))
     collective_axes = tuple(map(translator.axis_name, params["collective_axes"]))
     return pl.run_scoped(named, *types, collective_axes=collective_axes)
 

@@ -48,7 +48,16 @@ def print_text(fmt: str, num_values: int) -> Any:
     return show
 
 
+def _inline_mgpu(context: Context, equation: Any, path: Path) -> None:
+    raise context.unsupported(
+        "inline_mgpu (IR of the GPU's compiler)",
+        "Write this step with the language's own operations (loads, stores, arithmetic, copies), or run the kernel on "
+        "a GPU.",
+    )
+
+
 RULES: dict[str, Rule] = {
+    "inline_mgpu": _inline_mgpu,
     "layout_cast": _layout_cast,
     "optimization_barrier": _optimization_barrier,
     "debug_print": _debug_print,

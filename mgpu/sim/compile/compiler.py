@@ -44,7 +44,7 @@ class WarpgroupCode:
 
 _PREAMBLE = (
     "engine = wg.engine; process = wg.process; cta = wg.cta; run_work = wg.run_work; record = wg.record",
-    "memory = cta.memory; sm_index = cta.sm.index; owed = 0",
+    "memory = cta.memory; sm_index = cta.sm.index; owed = lead = 0",
 )
 # Values of timing-only runs: shapes no longer matter, so nothing is sliced.
 _NAMESPACE = {

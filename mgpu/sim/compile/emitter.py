@@ -36,8 +36,7 @@ class Emitter:
         self._names = 0
         self._constants: dict[int, str] = {}
         self._cycles = 0.0
-        self._lead_cycles = 0
-        self._lead_owes = False
+        self._leads: list[int] = []  # private cycles at which events were recorded since the last flush or settle
         self._work = NO_WORK
         self._ready_after: dict[str, int] = {}
         self._chain_cycles = 0
@@ -104,27 +103,24 @@ class Emitter:
         """
         if self._work != NO_WORK:
             self.flush()
-        self._cycles = self._lead_cycles = math.ceil(self._cycles)
-        self._lead_owes = self._may_owe
+        self._cycles = math.ceil(self._cycles)
+        self._leads.append(self._cycles)
         return " + ".join([*(["owed"] if self._may_owe else []), *([str(self._cycles)] if self._cycles else [])])
 
     def flush(self) -> None:
         """Emits what spends the costs so far: from here on, the warpgroup's time is `engine.now`."""
-        cycles, self._cycles = math.ceil(self._cycles), 0.0
-        lead, self._lead_cycles = self._lead_cycles, 0
-        if cycles > lead and (lead or self._lead_owes):
-            # Order among equal times is that of scheduling: as if the event in between had ended a sleep of its own.
-            owed = "owed + " if self._may_owe else ""
-            self.line(f"yield {owed}{cycles}, {owed}{lead}")
-            if self._may_owe:
-                self.line("owed = 0")
-        elif self._may_owe:
+        cycles, lead = self._take_cycles()
+        if not self._may_owe:
+            if cycles:
+                self.line(f"yield {cycles}, {lead}" if lead else f"yield {cycles}")
+        elif lead == "lead":
             if cycles:
                 self.line(f"owed += {cycles}")
-            self.line("if owed: yield owed; owed = 0")
-        elif cycles:
-            self.line(f"yield {cycles}")
-        self._may_owe = self._lead_owes = False
+            self.line("if owed: yield owed, lead; owed = lead = 0")
+        else:
+            self.line(f"yield owed + {cycles}, {lead}")
+            self.line("owed = lead = 0")
+        self._may_owe = False
         if self._work != NO_WORK:
             done = f"run_work(engine.now, {self.constant(self._work)}) - engine.now"
             self.line(f"yield max({done}, {self._chain_cycles})" if self._chain_cycles else f"yield {done}")
@@ -136,11 +132,27 @@ class Emitter:
         """Moves private cycles into the run-time debt `owed`, for borders of control flow."""
         if self._work != NO_WORK:
             self.flush()
-        cycles, self._cycles = math.ceil(self._cycles), 0.0
-        self._lead_cycles, self._lead_owes = 0, False
+        cycles, lead = self._take_cycles()
         if cycles:
+            if lead not in ("", "lead"):
+                self.line(f"lead = {lead}")
             self.line(f"owed += {cycles}")
         self._may_owe = True
+
+    def _take_cycles(self) -> tuple[int, str]:
+        """Returns the private cycles to spend, and the expression of those up to the last event recorded before them.
+
+        Order among equal times is that of scheduling. The engine takes a sleep as scheduled at that event, as if it had
+        ended a sleep of its own: so recording events does not change the order. "lead" is what `settle` noted.
+        """
+        cycles, self._cycles = math.ceil(self._cycles), 0.0
+        leads, self._leads = [lead for lead in self._leads if lead < cycles], []
+        if not leads:
+            return cycles, "lead" if self._may_owe else ""
+        last = str(leads[-1]) if leads[-1] else ""
+        if self._may_owe:
+            return cycles, f"owed + {last}" if last else "owed"
+        return cycles, last
 
     def text(self, name: str, arguments: str) -> str:
         """Returns the whole function definition; `source_of` takes its line numbers."""

@@ -136,6 +136,11 @@ def _binary(context: Context, name: str, operands: list[Any], dtype: Any) -> Kno
         return Known(wrap(value, *_bits(dtype)) if wraps else value)
     context.emitter.spend(cycles=1)
     text = template.format(*(f"{context.expression(x)}" for x in operands))
+    if name in ("div", "rem") and isinstance(operands[1], Known) and operands[1].value > 0:
+        # Calls cost: most dividends are indices, for which Python's operators do what C's do.
+        value, operator = context.expression(operands[0]), "//" if name == "div" else "%"
+        by = operands[1].value
+        text = f"{value} {operator} {by} if {value} >= 0 else -(-{value} {operator} {by})"
     if wraps and not _cannot_overflow(name, operands, dtype):
         text = f"wrap({text}, {_layout(dtype)})"
     return Local(context.emitter.assign(text))

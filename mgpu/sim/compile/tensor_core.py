@@ -38,11 +38,11 @@ def _wgmma(context: Context, equation: Any, path: Path) -> None:
     k = b.shape[0]
     emitter.spend(cycles=context.device.wgmma_issue_cycles)
     emitter.flush()
-    multiply = "None"
+    work = "(None, None, None, None)"
     if context.options.numerics:
         multiply = emitter.constant(matmul_function(b.dtype, acc.dtype, from_bytes=any(exact)))
+        work = f"({multiply}, {acc_text}, {a_text}, {selection.text})"
     shape = emitter.constant((m, n, k))
-    work = f"({multiply}, {acc_text}, {a_text}, {selection.text})"
     note_mma(context, [*in_smem, selection])
     emitter.line(f"wg.mma({shape}, {bits_of(b.dtype)}, {in_registers}, {work}, {site})")
     record(context, site, Edge.END)

@@ -47,7 +47,7 @@ def compile_warp_region(context: Context, equation: Any, path: Path, compile_reg
         axes = {**context.axes, axis_name: Known(warp)}
         inside = dataclasses.replace(context, axes=axes, warp=warp)
         with emitter.block(f"def {prefix}_{warp}(wg):"):
-            emitter.line("process = wg.process; record = wg.record; run_work = wg.run_work; owed = 0")
+            emitter.line("process = wg.process; record = wg.record; run_work = wg.run_work; owed = lead = 0")
             compile_region(inside, region.jaxpr, (*path, 0))
             emitter.flush()
             emitter.line("return; yield")  # a generator even if nothing in it waits

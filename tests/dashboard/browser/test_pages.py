@@ -103,6 +103,41 @@ def test_source_line_of_a_bubble_is_marked(serve: Serve, tab: Page, matmul_profi
     expect(marked.locator(".line-number")).to_have_text(place[1])
 
 
+def test_phase_strip_follows_the_chosen_barrier_and_cta(serve: Serve, tab: Page, ring_profile: Path) -> None:
+    tab.goto(f"{serve(ring_profile)}barriers")
+    expect(tab.locator("h2").filter(has_text="Who signals whom")).to_be_visible()
+    edges = tab.locator(".chart").nth(1).locator(".annotation-text")
+    expect(edges.filter(has_text="full by TMA load")).to_be_visible()
+    expect(edges.filter(has_text="empty:")).to_be_visible()
+    tab.get_by_label("Waits by barrier").get_by_role("link", name="empty", exact=True).click()
+    expect(tab.locator("h2").filter(has_text="empty: phases")).to_be_visible()
+    tab.get_by_label("Of", exact=True).select_option("1")
+    expect(tab).to_have_url(re.compile("cta=1"))
+    expect(tab.get_by_label("Of", exact=True)).to_have_value("1")
+    expect(tab.locator(".chart .legendtext").filter(has_text="WG2 memory waits")).to_be_visible()
+
+
+def test_pipelines_of_two_launches_stand_side_by_side(serve: Serve, tab: Page, matmul_profile: Path) -> None:
+    tab.goto(f"{serve(matmul_profile)}compare?launch=matmul-0002")
+    rows = tab.locator(".chart").nth(1).locator(".ytick text")
+    expect(rows.first).to_be_visible()
+    pairs = [f"full[{slot}] {one}" for slot in (0, 1) for one in ("before", "after")]
+    assert rows.all_text_contents()[::-1] == [*pairs, "full[2] after"]  # labels are in the order of the axis, upwards
+    ticks = tab.locator(".chart").nth(1).locator(".xtick text")
+    whole = ticks.all_text_contents()
+    drawn = tab.locator(".chart").nth(1).locator(".nsewdrag")
+    drawn.scroll_into_view_if_needed()
+    area = drawn.bounding_box()
+    assert area is not None
+    tab.mouse.move(area["x"] + area["width"] * 0.4, area["y"] + 20)
+    tab.mouse.down()
+    tab.mouse.move(area["x"] + area["width"] * 0.6, area["y"] + 24, steps=5)
+    tab.mouse.up()
+    # One time axis for both launches: its ticks change for all rows.
+    expect(ticks.first).not_to_have_text(whole[0])
+    assert rows.count() == 5
+
+
 def test_new_launch_appears_without_a_reload(serve: Serve, tab: Page, tmp_path: Path) -> None:
     tab.goto(serve(tmp_path, Settings(tmp_path, refresh_seconds=0.3)))
     expect(tab.locator(".empty")).to_contain_text("No launches yet")
@@ -122,10 +157,11 @@ def test_page_works_behind_a_proxy_that_strips_its_prefix(serve: Serve, tab: Pag
 
     tab.route(f"{prefix}**", strip)
     tab.goto(f"{prefix}timeline")
-    tab.locator("canvas[data-ready][data-boxes]").wait_for()
+    tab.locator(".timeline-canvas[data-ready][data-boxes]").wait_for()
     tab.locator('a.keep-view[data-key="w"]').click()
     expect(tab.locator("h1")).to_have_text("Barriers")
     assert tab.url.startswith(f"{prefix}barriers")
+    expect(tab.locator(".chart .bg").first).to_be_attached()  # drawn: nothing more is asked for
     tab.unroute_all(behavior="ignoreErrors")
 
 

@@ -59,7 +59,8 @@ def test_bubble_is_selected_in_the_frame(chromium: Browser, serve: Callable[...,
         """async () => {
           const { ctx } = document.getElementById("perfetto").contentWindow;
           const id = ctx.selection.selection.eventId;
-          const { ts, dur } = (await ctx.engine.query(`select ts, dur from slice where id = ${id}`)).firstRow({ ts: 0n, dur: 0n });
+          const found = await ctx.engine.query(`select ts, dur from slice where id = ${id}`);
+          const { ts, dur } = found.firstRow({ ts: 0n, dur: 0n });
           return [String(id), Number(ts), Number(dur)];
         }"""
     )

@@ -102,3 +102,60 @@ def test_arrow_key_goes_to_the_next_box_of_the_row(serve: Serve, tab: Page, ring
     expect(details).to_have_text("wgmma")
     tab.keyboard.press("ArrowLeft")
     expect(details).to_have_text("barrier_wait full")
+
+
+def test_search_goes_from_hit_to_hit(serve: Serve, tab: Page, ring_profile: Path, ring) -> None:
+    open_timeline(tab, serve(ring_profile))
+    tab.keyboard.press("/")
+    tab.keyboard.type("slot not free")
+    tab.keyboard.press("Enter")
+    total = ring.report.bubbles.bubbles.filter(ring.report.bubbles.bubbles["cause"] == "slot not free").height
+    count = tab.locator(".timeline-hits")
+    expect(count).to_have_text(f"1 of {total}")
+    expect(tab.locator(".timeline-details h3")).to_contain_text("bubble: slot not free")
+    first = parameters(tab)
+    assert first["find"] == "slot not free"
+    tab.keyboard.press("Enter")
+    expect(count).to_have_text(f"2 of {total}")
+    tab.keyboard.press("Escape")  # clears the text
+    expect(count).to_have_text("")
+    tab.locator(".timeline-search").fill("ring.py:23")
+    tab.get_by_label("Previous hit").click()
+    expect(count).to_contain_text("1 of ")
+    tab.get_by_label("Previous hit").click()
+    expect(tab.locator(".timeline-details h3")).to_have_text("wgmma_wait")
+    hits, total_text = (count.text_content() or "").split(" of ")
+    assert hits == total_text
+    tab.locator(".timeline-canvas").focus()
+    tab.keyboard.press("n")
+    expect(count).to_have_text(f"1 of {total_text}")
+    tab.reload()
+    expect(count).to_have_text(f"1 of {total_text}")
+
+
+def test_window_is_dragged_on_the_overview(serve: Serve, tab: Page, ring_profile: Path, ring) -> None:
+    open_timeline(tab, serve(ring_profile), "?t0=600&t1=1200")
+    overview = tab.locator(".timeline-overview[data-ready]")
+    overview.wait_for()
+    box = overview.bounding_box()
+    assert box is not None
+    gutter = tab.evaluate("window.mgpu.TIMELINE_GUTTER")
+
+    def x_of(cycles: float) -> float:
+        return box["x"] + gutter + cycles / ring.trace.end * (box["width"] - gutter)
+
+    y = box["y"] + 20
+    tab.mouse.move(x_of(900), y)
+    tab.mouse.down()
+    tab.mouse.move(x_of(1200), y, steps=4)
+    tab.mouse.up()
+    drawn = tab.locator(".timeline-canvas")
+    expect(drawn).not_to_have_attribute("data-window", "600 1200")
+    expect(tab).to_have_url(re.compile(r"t0=(89|90)\d&t1=1(49|50)\d"))
+    tab.mouse.move(x_of(1500), y)
+    tab.mouse.down()
+    tab.mouse.move(x_of(1800), y, steps=4)
+    tab.mouse.up()
+    expect(tab).to_have_url(re.compile(r"t0=(89|90)\d&t1=1(79|80)\d"))
+    overview.dblclick(position={"x": gutter + 10, "y": 20})
+    expect(tab).not_to_have_url(re.compile("t0="))

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import dataclasses
+import json
+
 import polars as pl
 
 from dashboard import figures
@@ -36,19 +39,15 @@ def test_window_and_limit_leave_phases_out_and_say_how_many(ring: LoadedLaunch) 
     rows = many.select(pl.all().repeat_by(MAX_PHASES + 5).explode()).with_columns(
         phase=pl.int_range(MAX_PHASES + 5), time=pl.int_range(MAX_PHASES + 5) * 10
     )
-    found = barrier_phases(type(ring.trace)(**{**_fields(ring), "arrivals": rows}), "full", 0)
+    found = barrier_phases(dataclasses.replace(ring.trace, arrivals=rows), "full", 0)
     assert (found.phases.height, found.total) == (MAX_PHASES, MAX_PHASES + 5)
 
 
 def test_strip_draws_every_phase_wait_and_arrival(matmul: LoadedLaunch) -> None:
     found = barrier_phases(matmul.trace, "full", 0)
     figure = figures.phase_strip(found, CYCLES)
-    drawn = {trace["name"]: len(trace["x"]) for trace in figure.data}
+    drawn = {trace["name"]: len(trace["x"]) for trace in json.loads(figure.to_json())["data"]}
     assert drawn["even phase"] + drawn["odd phase"] == found.phases.height
     assert drawn["arrival"] + drawn["completes the phase"] == found.arrivals.height
     assert drawn["completes the phase"] == found.phases.height
     assert sum(count for name, count in drawn.items() if name.endswith("waits")) == found.waits.height
-
-
-def _fields(launch: LoadedLaunch) -> dict:
-    return {name: value for name, value in vars(launch.trace).items() if not name.startswith("_")}

@@ -100,7 +100,8 @@ def test_kernels_of_this_test_use_every_rule():
     for make in KERNELS.values():
         kernel, operands, _ = make(None)
         used |= set(_primitives(program_of(kernel, *operands).jaxpr))
-    assert RULES.keys() <= used
+    # The simulator, which runs these kernels too, refuses inline_mgpu; test_inline_mgpu.py lowers it.
+    assert RULES.keys() - used == {"inline_mgpu"}
 
 
 def _primitives(jaxpr):

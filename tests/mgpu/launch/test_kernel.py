@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -10,9 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.experimental.pallas import mosaic_gpu
 
 import mgpu as plgpu
+from mgpu.capture import Capture
 from mgpu.errors import DeviceError, KernelTypeError, ParamsError
+from mgpu.profile_dir import CAPTURE_FILE, list_launches
 from support.kernels import make_copy, make_map
 
 
@@ -157,3 +161,16 @@ def test_devices_by_name_number_and_context(monkeypatch: pytest.MonkeyPatch) -> 
         current_choice()
     with pytest.raises(DeviceError, match="num_sms=133: h100 has 132 SMs"):
         plgpu.set_device("h100", num_sms=133)
+
+
+def test_compiler_params_may_be_those_of_jaxs_own_module(tmp_path) -> None:
+    params = mosaic_gpu.CompilerParams(
+        profile_space=32,
+        profile_dir=str(tmp_path),
+        lowering_semantics=mosaic_gpu.LoweringSemantics.Warpgroup,
+    )
+    double = make_map(lambda x: x * 2, (256,), np.float32, compiler_params=params)
+    x = numbers(256)
+    np.testing.assert_array_equal(double(x), x * 2)
+    (folder,) = list_launches(str(tmp_path))
+    assert Capture.load(Path(folder) / CAPTURE_FILE).header.capacity == 32

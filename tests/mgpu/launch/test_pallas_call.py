@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu
 
 import mgpu as plgpu
 from mgpu.errors import KernelTypeError, ParamsError, Unsupported
@@ -174,7 +175,8 @@ def test_a_grid_spec() -> None:
     np.testing.assert_array_equal(b, -X[:64, :64])
 
 
-def test_a_tensor_core_matmul_with_params_by_backend() -> None:
+@pytest.mark.parametrize("module", [plgpu, mosaic_gpu], ids=["ours", "jax"])
+def test_a_tensor_core_matmul_with_params_by_backend(module: Any) -> None:
     def kernel(x_ref: Any, y_ref: Any, out_ref: Any, acc_ref: Any) -> None:
         plgpu.wgmma(acc_ref, x_ref, y_ref)
         plgpu.wgmma_wait(1)
@@ -196,7 +198,7 @@ def test_a_tensor_core_matmul_with_params_by_backend() -> None:
         out_specs=block((64, 128), lambda i, j, k: (i, j)),
         scratch_shapes=[plgpu.ACC((64, 128))],
         compiler_params={
-            "mosaic_gpu": plgpu.CompilerParams(
+            "mosaic_gpu": module.CompilerParams(
                 dimension_semantics=("parallel", "parallel", "sequential"), max_concurrent_steps=2
             )
         },

@@ -67,7 +67,7 @@ def torch_double(x_ref, out_ref):
 
 def test_missing_package_is_named_with_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingPackageError, match="as_torch_kernel needs PyTorch.*pip install torch") as caught:
+    with pytest.raises(MissingPackageError, match=r"as_torch_kernel needs PyTorch.*pip install torch") as caught:
         torch_double(None)
     assert isinstance(caught.value, ImportError)
 
@@ -104,5 +104,5 @@ def test_wide_types_are_refused(dtype):
 def test_types_that_jax_does_not_have_are_refused():
     x = Tensor(np.zeros(4, np.float32))
     x.dtype = "torch.qint8"
-    with pytest.raises(KernelTypeError, match="torch.qint8, which JAX does not have"):
+    with pytest.raises(KernelTypeError, match=r"torch.qint8, which JAX does not have"):
         mgpu.as_torch_kernel(jnp.sin)(x)

@@ -1,0 +1,1 @@
+"""How fast the dashboard opens and zooms."""

@@ -1,0 +1,41 @@
+"""The section of docs/performance.md about the dashboard, made from measured figures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results.json"
+PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
+HEADING = "## The dashboard's timeline"
+
+_TEXT = """{heading}
+
+Written by `python -m benchmarks.dashboard`. A launch of {spans:,} spans on 132 SMs, shown in headless Chromium on the
+machine of the server. A zoom runs from the key press until the new window's boxes are drawn: waiting for more keys
+({wait_ms} ms), cutting out and merging the boxes, sending, decoding, drawing.
+
+| step | measured | target | ratio |
+|---|---:|---:|---:|
+| zoom, median of {zooms} | {median_ms} ms | {target_ms} ms | {ratio:.2f} |
+| zoom, p95 | {p95_ms} ms | {target_ms} ms | {p95_ratio:.2f} |
+| open the page, launch loaded | {open_s:.2f} s | | |
+| arrange the boxes and the overview, once | {index_s:.1f} s | | |
+| read and analyse the launch, once | {load_s:.1f} s | | |
+
+At most {max_boxes:,} boxes were drawn at a time; the page says how many more each view merges.
+"""
+
+
+def dashboard_section() -> str:
+    """Returns the section, "" if nothing has been measured yet."""
+    if not RESULTS.exists():
+        return ""
+    figures = json.loads(RESULTS.read_text("utf-8"))
+    return _TEXT.format(heading=HEADING, p95_ratio=figures["p95_ms"] / figures["target_ms"], **figures)
+
+
+def rewrite_section() -> None:
+    """Puts the section at the end of docs/performance.md, in place of an earlier one."""
+    before = PAGE.read_text("utf-8").partition(HEADING)[0].rstrip()
+    PAGE.write_text(f"{before}\n\n{dashboard_section()}", "utf-8")
