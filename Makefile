@@ -78,7 +78,8 @@ format: $(VENV)/.installed-check ## Format the code and apply the linter's safe 
 
 bench: $(VENV)/.installed-test ## Measure speed and accuracy; rewrites the figures in docs/
 	JAX_PLATFORMS=cpu $(VENV)/bin/python -m benchmarks.accuracy
-	JAX_PLATFORMS=cpu $(VENV)/bin/python -m benchmarks.speed
+	JAX_PLATFORMS=cpu $(VENV)/bin/python -m benchmarks.speed \
+		$(if $(wildcard $(NEWEST_VENV)/bin/python),--jax-python $(NEWEST_VENV)/bin/python)
 
 bench-gpu: $(VENV)/.installed-gpu ## Calibrate the device table on the GPU that is here, and measure what recording costs
 	JAX_PLATFORMS=cuda,cpu timeout 480 $(VENV)/bin/python -m benchmarks.gpu

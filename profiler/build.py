@@ -11,18 +11,21 @@ from profiler.activity import async_spans_table
 from profiler.barriers import simulated_arrivals, waits_table
 from profiler.clock import Alignment, align_sms
 from profiler.counters import counters_table
-from profiler.decode import decode_events
-from profiler.defects import defects_table
+from profiler.decode import Events, decode_events
+from profiler.defects import Defect, defects_table
 from profiler.event_tables import SiteColumns, ctas_table, instants_table, spans_table, tracks_table
 from profiler.measured import inferred_loads, recorded_arrivals
 from profiler.pairing import pair_events
 from profiler.trace import Trace
 
+# Arrays of a block (16 MB) are small enough for the C library to reuse; larger ones come from the system page by page,
+# which took longer than the work on them.
+_BLOCK_EVENTS = 1 << 21
+
 
 def build_trace(capture: Capture) -> Trace:
     """Returns the timeline of a launch. What the capture does not tell is in the `defects` table, never guessed."""
     events = decode_events(capture)
-    pairing = pair_events(events)
     alignment = align_sms(capture)
     sites = SiteColumns.of(capture.header)
 
@@ -33,8 +36,7 @@ def build_trace(capture: Capture) -> Trace:
     time = alignment.apply(events.clock, tracks["sm"][events.track]) - origin
 
     tracks = tracks_table(capture, events, time, (begin - origin, np.maximum(end, begin) - origin))
-    spans = spans_table(events, time, pairing, sites)
-    instants = instants_table(events, time, pairing, sites)
+    spans, instants, unpaired = _pair_in_blocks(events, time, sites)
     if capture.header.provenance == "simulated":
         async_spans = async_spans_table(capture, *_unit_times(capture, alignment, origin), sites)
         arrived = alignment.apply(capture.arrivals["time"], capture.arrivals["sm"]) - origin
@@ -57,9 +59,26 @@ def build_trace(capture: Capture) -> Trace:
         waits=waits,
         counters=counters_table(capture.header, async_spans, arrivals, waits, loads),
         ctas=ctas_table(capture, cta_begin - origin, cta_end - origin),
-        defects=defects_table([*events.defects, *pairing.defects]),
+        defects=defects_table([*events.defects, *unpaired]),
         alignment_residual_cycles=alignment.residual_cycles,
     )
+
+
+def _pair_in_blocks(
+    events: Events, time: np.ndarray, sites: SiteColumns
+) -> tuple[pl.DataFrame, pl.DataFrame, list[Defect]]:
+    """Returns the `spans` and `instants` tables, and what did not pair."""
+    spans, instants, defects = [], [], []
+    num_spans = num_instants = 0
+    for rows in events.blocks(_BLOCK_EVENTS) or [slice(0, 0)]:
+        block = events.take(rows)
+        pairing = pair_events(block)
+        spans.append(spans_table(block, time[rows], pairing, sites, num_spans))
+        instants.append(instants_table(block, time[rows], pairing, sites, num_instants))
+        num_spans += spans[-1].height
+        num_instants += instants[-1].height
+        defects += pairing.defects
+    return pl.concat(spans, rechunk=True), pl.concat(instants, rechunk=True), defects
 
 
 def _unit_times(capture: Capture, alignment: Alignment, origin: int) -> tuple[np.ndarray, np.ndarray]:

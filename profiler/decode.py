@@ -39,6 +39,18 @@ class Events:
     def __len__(self) -> int:
         return len(self.track)
 
+    def blocks(self, num_events: int) -> list[slice]:
+        """Cuts the events, at ends of tracks, into stretches of about `num_events`."""
+        ends = np.flatnonzero(np.diff(self.track, append=-1)) + 1
+        cuts = np.searchsorted(ends, np.arange(num_events, len(self), num_events))
+        bounds = [0, *np.unique(ends[cuts]).tolist()]
+        return [slice(first, last) for first, last in zip(bounds, [*bounds[1:], len(self)]) if first < last]
+
+    def take(self, rows: slice) -> Events:
+        """Returns some of the events, without the defects of the whole."""
+        columns = (getattr(self, name)[rows] for name in ("track", "site", "edge", "payload", "clock"))
+        return Events(*columns, defects=())
+
 
 def decode_events(capture: Capture) -> Events:
     """Returns all events of a capture that name a known site and a valid edge."""

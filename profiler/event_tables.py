@@ -45,8 +45,10 @@ class SiteColumns:
         )
 
 
-def spans_table(events: Events, time: np.ndarray, pairing: Pairing, sites: SiteColumns) -> pl.DataFrame:
-    """Returns the `spans` table; `time` holds the events' cycles since the launch began."""
+def spans_table(
+    events: Events, time: np.ndarray, pairing: Pairing, sites: SiteColumns, first_span: int = 0
+) -> pl.DataFrame:
+    """Returns the `spans` table, numbered from `first_span`; `time`: the events' cycles since the launch began."""
     site = events.site[pairing.begin]
     track = events.track[pairing.begin]
     begin = time[pairing.begin]
@@ -57,9 +59,9 @@ def spans_table(events: Events, time: np.ndarray, pairing: Pairing, sites: SiteC
     slot, phase = _slot_and_phase(track, site, events.payload[pairing.begin], sites)
     return pl.DataFrame(
         {
-            "span": np.arange(len(dur)),
+            "span": np.arange(first_span, first_span + len(dur)),
             "track": track,
-            "parent": pairing.parent,
+            "parent": np.where(has_parent, pairing.parent + first_span, -1) if first_span else pairing.parent,
             "depth": pairing.depth,
             "site": site,
             "kind": sites.kind.gather(site),
@@ -76,14 +78,16 @@ def spans_table(events: Events, time: np.ndarray, pairing: Pairing, sites: SiteC
     )
 
 
-def instants_table(events: Events, time: np.ndarray, pairing: Pairing, sites: SiteColumns) -> pl.DataFrame:
-    """Returns the `instants` table."""
+def instants_table(
+    events: Events, time: np.ndarray, pairing: Pairing, sites: SiteColumns, first_instant: int = 0
+) -> pl.DataFrame:
+    """Returns the `instants` table, numbered from `first_instant`."""
     rows = pairing.instants
     site, track = events.site[rows], events.track[rows]
     slot, phase = _slot_and_phase(track, site, events.payload[rows], sites)
     return pl.DataFrame(
         {
-            "instant": np.arange(len(rows)),
+            "instant": np.arange(first_instant, first_instant + len(rows)),
             "track": track,
             "site": site,
             "kind": sites.kind.gather(site),

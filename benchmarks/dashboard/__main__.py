@@ -33,7 +33,6 @@ from dashboard.store import LaunchStore, LoadedLaunch
 from mgpu.profile_dir import save_launch
 
 TARGET_MS = 150
-WAIT_MS = 60  # FETCH_AFTER_MS of timeline.js: a window is asked for when no further key came for so long
 EVENTS_PER_SPAN = 2.2  # of the ring: begin and end of each, and arrivals
 ZOOMS = 12
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
@@ -83,7 +82,6 @@ def summarise(spans: int, load_s: float, index_s: float, found: dict[str, Any]) 
         "p95_ms": round(times[int(0.95 * (len(times) - 1))]),
         "max_boxes": max(row["boxes"] for row in found["zooms"]),
         "target_ms": TARGET_MS,
-        "wait_ms": WAIT_MS,
         "ratio": round(statistics.median(times) / TARGET_MS, 2),
     }
 

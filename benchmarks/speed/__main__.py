@@ -27,6 +27,7 @@ from mgpu.sim.simulation import RunResult, prepare, simulate
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / "results.json"
 PAGE = HERE.parents[1] / "docs" / "performance.md"
+COMPARED_SIZES = (512, 1024)
 KERNEL = Matmul(128, 256, stages=3, consumers=2, release_early=True, tma_store=True)
 MODES: dict[str, dict[str, Any]] = {
     "values, default checks": {},
@@ -47,6 +48,17 @@ Written by `python -m benchmarks.speed`; do not edit. A warp-specialised bf16 ma
 128 x 256 x 64, three stages, TMA stores) on the simulated H100, warm: traced and compiled before. Seconds belong to
 the machine below and to whatever else ran on it.
 """
+
+_COMPARISON = """
+## Against JAX's own interpreter
+
+The `jax` package's `hopper_matmul_mgpu`, float16, tiles of 128 x 128 x 64 for each of two warpgroups and four slots,
+through `mgpu.from_pallas` with timing, recording and the default checks, against the same function under
+`force_gpu_interpret_mode`: one process, both warm (`python -m benchmarks.speed.interpreter`). On a busy machine the
+ratio of processor seconds says more than that of wall seconds.
+
+| size | mgpu, s | JAX, s | ratio | mgpu, CPU s | JAX, CPU s | ratio of CPU s |
+|---:|---:|---:|---:|---:|---:|---:|"""
 
 _TAIL = """
 ## Where the time goes
@@ -99,7 +111,14 @@ def _measure_apart(size: int, mode: str) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def write_page(rows: list[dict[str, Any]], machine: str) -> None:
+def compare_with_jax(python: str) -> list[dict[str, Any]]:
+    """Times JAX's GPU interpret mode beside the simulator, in one process of `python`, which needs JAX 0.12."""
+    command = [python, "-m", "benchmarks.speed.interpreter", *map(str, COMPARED_SIZES)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=HERE.parents[1])
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def write_page(rows: list[dict[str, Any]], compared: list[dict[str, Any]], machine: str) -> None:
     """Writes docs/performance.md from measured rows."""
     lines = [_HEAD, f"Machine: {machine}.", ""]
     lines += ["| size | mode | seconds | events | events per second | peak memory |", "|---:|---|---:|---:|---:|---:|"]
@@ -107,6 +126,12 @@ def write_page(rows: list[dict[str, Any]], machine: str) -> None:
         rate, gibibytes = row["events"] / row["seconds"], row["peak_bytes"] / 2**30
         figures = f"{row['seconds']:.3g} | {row['events']:,} | {rate:,.0f} | {gibibytes:.2f} GiB"
         lines.append(f"| {row['size']} | {row['mode']} | {figures} |")
+    lines += [_COMPARISON] if compared else []
+    for row in compared:
+        seconds = " | ".join(
+            f"{row[name]:.3g}" for name in ("ours", "jax", "ratio", "ours_cpu", "jax_cpu", "ratio_cpu")
+        )
+        lines.append(f"| {row['size']} | {seconds} |")
     PAGE.write_text("\n".join([*lines, _TAIL, dashboard_section()]).rstrip() + "\n")
 
 
@@ -114,19 +139,28 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--case", nargs=2, metavar=("SIZE", "MODE"), help="measure one case and print it as JSON")
+    parser.add_argument(
+        "--jax-python", metavar="PYTHON", help="an interpreter with JAX 0.12, to compare with JAX's own"
+    )
+    parser.add_argument("--only-compare", action="store_true", help="keep the saved figures of everything else")
     options = parser.parse_args()
     if options.case:
         print(json.dumps(measure(int(options.case[0]), options.case[1])))
         return
-    rows = []
-    for size, mode in CASES:
+    saved = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    rows = saved.get("rows", []) if options.only_compare else []
+    for size, mode in [] if options.only_compare else CASES:
         rows.append(_measure_apart(size, mode))
         print(rows[-1], flush=True)
+    compared = saved.get("compared", [])
+    if options.jax_python:
+        compared = compare_with_jax(options.jax_python)
+        print(*compared, sep="\n", flush=True)
     machine = (
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, NumPy {np.__version__}"
     )
-    RESULTS.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
-    write_page(rows, machine)
+    RESULTS.write_text(json.dumps({"machine": machine, "rows": rows, "compared": compared}, indent=1) + "\n")
+    write_page(rows, compared, machine)
 
 
 if __name__ == "__main__":

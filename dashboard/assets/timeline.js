@@ -119,7 +119,8 @@
       this.clamp();
       this.paint();
       window.clearTimeout(this.fetchTimer);
-      this.fetchTimer = window.setTimeout(() => this.fetch(), FETCH_AFTER_MS);
+      /* The first step of a zoom is fetched at once; while an answer is awaited, further steps are gathered. */
+      this.fetchTimer = window.setTimeout(() => this.fetch(), this.source.pending ? FETCH_AFTER_MS : 0);
       if (keep) return;
       window.clearTimeout(this.noteTimer);
       this.noteTimer = window.setTimeout(() => this.noteWindow(), NOTE_AFTER_MS);

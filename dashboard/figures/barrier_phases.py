@@ -12,10 +12,7 @@ from dashboard.theme import GRID, KIND_COLORS, SEQUENCE, style
 from profiler import Trace
 
 MAX_PHASES = 400
-_PHASE_COLORS = (
-    "rgba(128,138,150,0.10)",
-    "rgba(128,138,150,0.24)",
-)  # even and odd phases, as the parity bit tells them
+_PHASE_COLORS = ("rgba(128,138,150,0.10)", "rgba(128,138,150,0.24)")  # of even and of odd phases
 _LANE_PIXELS = 15
 _UNIT_NAMES = {"tma_load": "TMA load", "tma_store": "TMA store", "tensor_core": "tensor core"}
 

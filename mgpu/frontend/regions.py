@@ -84,6 +84,15 @@ def _pair(inner: Sequence[Any], outer: Sequence[Any]) -> tuple[tuple[Any, Any], 
     return tuple(zip(inner, outer, strict=True))
 
 
+def read_variables(jaxpr: Any) -> set[Any]:
+    """Returns the variables that some equation of a jaxpr, or its result, reads. To be asked, not iterated.
+
+    (JAX marks unread results as DropVar, but not in all jaxprs of all versions.)
+    """
+    atoms = [atom for equation in jaxpr.eqns for atom in equation.invars] + list(jaxpr.outvars)
+    return {atom for atom in atoms if _is_var(atom)}
+
+
 @dataclasses.dataclass(frozen=True)
 class Allocation:
     """What a ref stands for.

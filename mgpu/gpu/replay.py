@@ -19,7 +19,7 @@ from jax.extend import core as jex_core
 
 from mgpu.errors import Unsupported
 from mgpu.frontend.program import KernelProgram
-from mgpu.frontend.regions import Path, Region, regions_of
+from mgpu.frontend.regions import Path, Region, read_variables, regions_of
 from mgpu.gpu.allocations import allocation_type
 from mgpu.gpu.recorder import Recorder
 from mgpu.gpu.references import UnionRefs, apply_transforms, is_barrier, slot_number, slot_terms
@@ -49,6 +49,7 @@ class Replay:
         self._plan = plan
         self._recorder = recorder
         self._values: dict[Any, Any] = {}
+        self._read_somewhere: set[Any] = set()
         self._caller = [program.source]
         self._warp_axes: dict[Any, Any] = {}
         self._control: Mapping[str, Callable[[Any, Path], Sequence[Any]]] = {
@@ -79,6 +80,7 @@ class Replay:
         self._region(self._program.jaxpr, ())
 
     def _region(self, jaxpr: Any, path: Path) -> list[Any]:
+        self._read_somewhere |= read_variables(jaxpr)
         open_scopes: tuple[int, ...] = ()
         for index, equation in enumerate(jaxpr.eqns):
             here = (*path, index)
@@ -200,8 +202,7 @@ class Replay:
 
     def _swap(self, equation: Any, path: Path) -> Sequence[Any]:
         ref, index = self._access(equation, 1)
-        is_used = type(equation.outvars[0]).__name__ != "DropVar"
-        old = ref[index] if is_used else None
+        old = ref[index] if equation.outvars[0] in self._read_somewhere else None
         ref[index] = self._read(equation.invars[1])
         return [old]
 

@@ -161,14 +161,16 @@ class BlockMap:
     ) -> None:
         """Marks the blocks of a box as touched now, and in L2 from `touched.ready` on."""
         ready = now if is_write else touched.ready
+        stamps, readies, partitions = self._stamp, self._ready, self._partitions
+        last_time, last_sm = self._last_time, self._last_sm
         for block_row in range(touched.first_row, touched.end_row):
             base = block_row * self._columns
             for block in range(base + touched.first_column, base + touched.end_column):
-                self._stamp[block] = stamp
-                self._ready[block] = ready
-                self._last_time[block] = now
-                self._last_sm[block] = sm
-                self._partitions[block] |= partition
+                stamps[block] = stamp
+                readies[block] = ready
+                last_time[block] = now
+                last_sm[block] = sm
+                partitions[block] |= partition
                 if is_write:
                     self._dirty[block] = True
 

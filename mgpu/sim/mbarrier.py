@@ -133,7 +133,7 @@ class Mbarrier:
 
     def _add_tx(self, nbytes: int) -> None:
         self.tx_bytes += nbytes
-        if abs(self.tx_bytes) > MAX_COUNT:
+        if not -MAX_COUNT <= self.tx_bytes <= MAX_COUNT:
             raise BarrierError(
                 f"{self.label}: {self.tx_bytes} transaction bytes outstanding in phase {self.phase} at cycle "
                 f"{self._engine.now}, but an mbarrier counts at most {MAX_COUNT}. Split the copy over two barriers."

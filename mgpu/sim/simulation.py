@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import gc
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from mgpu.sim.engine import Engine
 from mgpu.sim.failures import deadlock, explain
 from mgpu.sim.machine import Cta, CtaResources, Machine
 from mgpu.sim.options import InterpretGPUParams
+from mgpu.sim.progress import show_progress
 from mgpu.sim.races import WATCHED_CTAS, CtaRaces, Race, RaceLog
 from mgpu.sim.recorder import Recorder
 from mgpu.sim.semaphore import Semaphore
@@ -180,12 +181,15 @@ class _Run:
         self._clusters: dict[int, Cluster] = {}
         self._waiting_ctas: dict[int, list[tuple[Cta, CtaState]]] = {}
         self._semaphores: dict[int, list[Semaphore]] = {}
+        self._cta_done: Callable[[], None] | None = None
 
     def run(self, launch_number: int) -> RunResult:
         kernel, launch = self.kernel, self.kernel.program.launch
         self.machine.launch(launch.num_ctas, launch.cluster_size, kernel.resources, self._start_cta)
+        progress = show_progress(kernel.program.name, launch.num_ctas, self.engine, kernel.device.clock_hz)
         try:
-            self.engine.run()
+            with progress as self._cta_done:
+                self.engine.run()
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
                 f"kernel {kernel.program.name}: simulation stopped at cycle {self.engine.now:,}, after "
@@ -260,3 +264,5 @@ class _Run:
         running[0] -= 1
         if running[0] == 0:
             cta.exit()
+            if self._cta_done is not None:
+                self._cta_done()

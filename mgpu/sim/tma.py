@@ -55,7 +55,7 @@ class Tma:
       sm: index of the engine's SM.
     """
 
-    __slots__ = ("_descriptor_ready", "_device", "_landing", "_memory", "_requests", "_sm", "_stores")
+    __slots__ = ("_costs", "_descriptor_ready", "_device", "_landing", "_memory", "_requests", "_sm", "_stores")
 
     def __init__(self, device: Device, memory: MemorySystem, sm: int) -> None:
         self._device = device
@@ -65,18 +65,15 @@ class Tma:
         self._landing = FluidQueue(device.tma_bytes_per_cycle)
         self._stores = FluidQueue(device.tma_store_bytes_per_cycle)
         self._descriptor_ready: dict[int, int] = {}
+        self._costs: dict[tuple[int, int], tuple[int, int]] = {}
 
     def load(self, now: int, box: Box) -> Landing:
         """Starts a copy from GMEM to SMEM at time `now`."""
-        device = self._device
+        rows, ticks = self._cost(box.rows, box.row_bytes)
         fetch_cycles = self._descriptor_fetch_cycles(now, box.buffer)
-        rows = box.rows * -(-box.row_bytes // device.tma_row_bytes)
         issue_done = self._requests.serve(now + fetch_cycles, rows)
         arrives = self._memory.read(now, self._sm, box, by_tma=True) + fetch_cycles
-        # Streaming a row takes a cycle even if it is short, so short rows count as full ones here.
-        row_ticks = rows * device.tma_bytes_per_cycle // device.tma_rows_per_cycle
-        data_at = self._landing.serve(arrives, max(box.rows * box.row_bytes, row_ticks))
-        return Landing(issue_done, data_at)
+        return Landing(issue_done, self._landing.serve(arrives, ticks))
 
     def multicast(self, now: int, box: Box, receivers: Sequence[Tma]) -> list[int]:
         """Starts a copy from GMEM to the SMEM of several SMs of a cluster, which L2 is asked for once.
@@ -84,13 +81,10 @@ class Tma:
         Returns:
           For each receiver, the cycle at which the last byte is in its SMEM. Each takes the bytes at its own rate.
         """
-        device = self._device
+        rows, ticks = self._cost(box.rows, box.row_bytes)
         fetch_cycles = self._descriptor_fetch_cycles(now, box.buffer)
-        rows = box.rows * -(-box.row_bytes // device.tma_row_bytes)
         self._requests.serve(now + fetch_cycles, rows)
         arrives = self._memory.read(now, self._sm, box, by_tma=True) + fetch_cycles
-        row_ticks = rows * device.tma_bytes_per_cycle // device.tma_rows_per_cycle
-        ticks = max(box.rows * box.row_bytes, row_ticks)
         return [receiver._landing.serve(arrives, ticks) for receiver in receivers]
 
     def store(self, now: int, box: Box) -> Stored:
@@ -104,7 +98,20 @@ class Tma:
             max(drained, in_l2) + device.tma_store_latency_cycles,
         )
 
+    def _cost(self, rows: int, row_bytes: int) -> tuple[int, int]:
+        """Returns the rows that a box counts as, and its ticks of landing, computed once for each extent."""
+        found = self._costs.get((rows, row_bytes))
+        if found is None:
+            device = self._device
+            streamed_rows = rows * -(-row_bytes // device.tma_row_bytes)
+            # Streaming a row takes a cycle even if it is short, so short rows count as full ones here.
+            row_ticks = streamed_rows * device.tma_bytes_per_cycle // device.tma_rows_per_cycle
+            found = self._costs[rows, row_bytes] = streamed_rows, max(rows * row_bytes, row_ticks)
+        return found
+
     def _descriptor_fetch_cycles(self, now: int, buffer: int) -> int:
         """Returns how long an operation waits for its tensor map, which the SM fetches once for each buffer."""
-        ready = self._descriptor_ready.setdefault(buffer, now + self._device.tma_descriptor_fetch_cycles)
-        return max(0, ready - now)
+        ready = self._descriptor_ready.get(buffer)
+        if ready is None:
+            ready = self._descriptor_ready[buffer] = now + self._device.tma_descriptor_fetch_cycles
+        return ready - now if ready > now else 0

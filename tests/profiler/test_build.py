@@ -3,10 +3,13 @@
 import dataclasses
 
 import polars as pl
+import pytest
 
 from mgpu.capture import Capture
 from profiler.build import build_trace
 from profiler.check import check_trace
+from profiler.decode import decode_events
+from profiler.trace import SCHEMAS
 from support.captures import ring_capture
 
 
@@ -153,3 +156,24 @@ def test_nothing_recorded_at_all() -> None:
     assert trace.waits.is_empty()
     assert trace.end == 2392
     assert check_trace(trace) == []
+
+
+@pytest.mark.parametrize("size", [1, 37, 1000])
+def test_the_size_of_blocks_does_not_show(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    captures = [ring_capture(num_ctas=3, iterations=20), ring_capture(num_ctas=3, capacity=21, activity=False)]
+    for capture in captures:
+        whole = build_trace(capture)
+        monkeypatch.setattr("profiler.build._BLOCK_EVENTS", size)
+        in_blocks = build_trace(capture)
+        monkeypatch.undo()
+        for name in SCHEMAS:
+            assert in_blocks.table(name).equals(whole.table(name)), name
+
+
+def test_blocks_end_where_tracks_end() -> None:
+    events = decode_events(ring_capture(num_ctas=2))  # tracks of 54, 54, 32, 54, 54, 32 events
+    assert [(block.start, block.stop) for block in events.blocks(60)] == [
+        *((0, 108), (108, 140), (140, 194), (194, 248), (248, 280))
+    ]
+    assert events.blocks(1000) == [slice(0, 280)]
+    assert events.take(slice(0, 0)).blocks(60) == []

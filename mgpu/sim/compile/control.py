@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jax.extend import core as jex_core
-
-from mgpu.frontend.regions import Allocation, Path, Region, regions_of
+from mgpu.frontend.regions import Allocation, Path, Region, read_variables, regions_of
 from mgpu.jax_internals import scan_split
 from mgpu.lang.barriers import BarrierSpace
 from mgpu.lang.hopper import AccumulatorSpace
@@ -57,8 +55,7 @@ class Control:
 
     def region(self, context: Context, jaxpr: Any, path: Path) -> list[Any]:
         """Compiles a region whose inputs are bound, and returns the values of its outputs."""
-        context.used.update(atom for equation in jaxpr.eqns for atom in equation.invars if not _is_literal(atom))
-        context.used.update(atom for atom in jaxpr.outvars if not _is_literal(atom))
+        context.used |= read_variables(jaxpr)
         open_scopes: tuple[int, ...] = ()
         for index, equation in enumerate(jaxpr.eqns):
             here = (*path, index)
@@ -218,10 +215,6 @@ class Control:
             emitter.line("if not cta.sync.arrive_and_wait(process): yield None")
             if context.options.detect_races:
                 emitter.line("if cta.races: cta.races.synchronised()")
-
-
-def _is_literal(atom: Any) -> bool:
-    return isinstance(atom, jex_core.Literal)
 
 
 def _is_shared(allocation: Allocation) -> bool:

@@ -39,7 +39,7 @@ def test_blocked_cycles_of_the_edges_are_those_of_the_report(matmul: LoadedLaunc
 
 def test_arrows_point_forward_above_and_backward_below(ring: LoadedLaunch) -> None:
     figure = figures.barrier_graph(ring.report, CYCLES)
-    by_color = {trace["line"]["color"]: trace for trace in json.loads(figure.to_json())["data"]}
+    by_color = {trace["line"]["color"]: trace for trace in json.loads(figure.to_json() or "")["data"]}
     forward, backward = by_color[DIRECTION_COLORS[FORWARD]], by_color[DIRECTION_COLORS[BACKWARD]]
     assert forward["x"][0] < forward["x"][-1]
     assert min(forward["y"]) > 0

@@ -46,7 +46,7 @@ def test_window_and_limit_leave_phases_out_and_say_how_many(ring: LoadedLaunch) 
 def test_strip_draws_every_phase_wait_and_arrival(matmul: LoadedLaunch) -> None:
     found = barrier_phases(matmul.trace, "full", 0)
     figure = figures.phase_strip(found, CYCLES)
-    drawn = {trace["name"]: len(trace["x"]) for trace in json.loads(figure.to_json())["data"]}
+    drawn = {trace["name"]: len(trace["x"]) for trace in json.loads(figure.to_json() or "")["data"]}
     assert drawn["even phase"] + drawn["odd phase"] == found.phases.height
     assert drawn["arrival"] + drawn["completes the phase"] == found.arrivals.height
     assert drawn["completes the phase"] == found.phases.height

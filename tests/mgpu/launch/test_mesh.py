@@ -190,3 +190,24 @@ def test_profile_puts_a_recorder_into_the_kernel_for_a_gpu(monkeypatch):
     run, _, _ = recorded_for_gpu(_with_new_refs, [X], 64, mgpu.TraceScope.WARPGROUP)
     (text,) = kernel_texts(lower_for_gpu(run, X))
     assert len(recorded_edges(text)) >= 2
+
+
+def test_traced_scalars_program_ids_and_two_kernels_on_one_ref():
+    @jax.jit
+    def run(x, shift, count):
+        ref = jax.new_ref(x)
+        mesh = mgpu.Mesh(grid=(2,), grid_names=("half",), kernel_name="shifted")
+
+        @pl.core_map(mesh)
+        def _():
+            half = pl.ds(pl.program_id(0) * 128, 128)
+            ref[half] = ref[half] + shift
+
+        @pl.core_map(mesh)
+        def _():
+            half = pl.ds(pl.program_id(0) * 128, 128)
+            ref[half] = lax.fori_loop(0, count, lambda _, value: value + ref[half], ref[half])
+
+        return ref[...]
+
+    np.testing.assert_array_equal(run(X, np.float32(2), np.int32(3)), (X + 2) * 4)

@@ -120,6 +120,28 @@ def test_continuing_without_the_queue_keeps_the_total_order(delays: list[list[in
     assert log == expected
 
 
+def test_two_sleeps_in_one_keep_the_order_among_equal_times():
+    """A callback for the same time runs first if it was scheduled before the second sleep would have begun."""
+
+    def order(sleeps: list[object], scheduled_at: int) -> list[str]:
+        engine, log = Engine(), []
+
+        def sleeper():
+            yield from sleeps
+            log.append("sleeper")
+
+        engine.start(sleeper(), "sleeper")
+        engine.call_at(scheduled_at, engine.call_at, 10, log.append, "callback")
+        engine.run()
+        assert engine.now == 10
+        return log
+
+    for scheduled_at in (3, 5, 9):
+        assert order([(10, 6)], scheduled_at) == order([6, 4], scheduled_at)
+    assert order([(10, 6)], 5) == ["callback", "sleeper"]
+    assert order([10], 5) == ["sleeper", "callback"]
+
+
 def test_unfinished_processes_are_a_deadlock_report():
     engine = Engine()
 

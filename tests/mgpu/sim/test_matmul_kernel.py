@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -121,3 +122,19 @@ def test_timing_only_gives_the_same_timeline(tmp_path: Path) -> None:
     with_values, without = (profiler.open(tmp_path / name)[0].load_capture() for name in ("values", "time"))
     np.testing.assert_array_equal(with_values.words, without.words)
     np.testing.assert_array_equal(with_values.unit_spans, without.unit_spans)
+
+
+def test_free_recording_shows_the_timeline_that_nobody_records(tmp_path: Path) -> None:
+    from mgpu.devices import load_device
+    from mgpu.sim.simulation import prepare, simulate
+
+    a, b = (np.zeros((512, 512), jnp.bfloat16) for _ in range(2))
+
+    def run(params: mgpu.CompilerParams | None) -> np.ndarray:
+        options = mgpu.InterpretGPUParams(numerics=False, record_cycles=0)
+        kernel = example.make_matmul(512, 512, params=params, interpret=options)
+        program, _ = kernel._program(jax.tree.structure((0, 0)), [a, b])
+        device = load_device("h100")
+        return simulate(prepare(program, device, device.num_sms, options), [], [a, b]).ctas
+
+    np.testing.assert_array_equal(run(None), run(recorded(tmp_path)))
