@@ -93,7 +93,8 @@ def _filter_notes(kernel: PreparedKernel) -> tuple[str, ...]:
         if numbers is not None and len(numbers) < limit:
             first = ", ".join(map(str, numbers[:_NAMED])) + (", ..." if len(numbers) > _NAMED else "")
             notes.append(
-                f"only {name} {first} were recorded, {len(numbers)} of {limit}; tensor-core use and every share are of these"
+                f"only {name} {first} were recorded, {len(numbers)} of {limit}; "
+                "tensor-core use and every share are of these"
             )
     return tuple(notes)
 
