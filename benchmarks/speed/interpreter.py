@@ -28,7 +28,7 @@ from mgpu.launch.gpu_presence import as_if_on_gpu
 
 CONFIG = hopper_matmul_mgpu.TuningConfig(128, 128, 64, max_concurrent_steps=4)
 PROFILE_SPACE = 256
-REPEATS = 5
+REPEATS = 15
 
 
 def compare(size: int) -> dict[str, Any]:
