@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 from typing import Any
 
@@ -15,7 +16,7 @@ from profiler.analysis.bubbles import BubbleReport, find_bubbles
 from profiler.analysis.categories import CategoryReport, time_by_category
 from profiler.analysis.causes import Cause, Detail, Reading, recommended_reading
 from profiler.analysis.critical_path import CriticalPathReport, find_critical_path
-from profiler.analysis.graph_edges import build_graph
+from profiler.analysis.graph_edges import LaunchGraph, build_graph
 from profiler.analysis.roofline import RooflineReport, find_roofline
 from profiler.analysis.scenarios import find_rings
 from profiler.analysis.steady_state import SteadyStateReport, steady_state
@@ -33,29 +34,91 @@ REPORT_VERSION = 1
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The answers about one launch.
+    """The answers about one launch. Each analysis runs when it is first asked for, and its report is kept.
 
     Attributes:
-      trace: what was analysed.
-      window: the stretch that is known; all shares are of its cycles.
-      utilisation, bubbles, barrier_waits, categories, steady_state, critical_path, what_if, balance, roofline, advice:
-        the analyses' own reports.
-      verdict: the launch in one sentence.
+      trace: what is analysed.
     """
 
     trace: Trace
-    window: Window
-    utilisation: UtilisationReport
-    bubbles: BubbleReport
-    barrier_waits: BarrierWaitReport
-    categories: CategoryReport
-    steady_state: SteadyStateReport
-    critical_path: CriticalPathReport
-    what_if: WhatIfReport
-    balance: BalanceReport
-    roofline: RooflineReport
-    advice: AdviceReport
-    verdict: str
+
+    @functools.cached_property
+    def window(self) -> Window:
+        """The stretch that is known; all shares are of its cycles."""
+        return known_window(self.trace)
+
+    @functools.cached_property
+    def utilisation(self) -> UtilisationReport:
+        """How busy the tensor cores were."""
+        return tensor_core_utilisation(self.trace)
+
+    @functools.cached_property
+    def bubbles(self) -> BubbleReport:
+        """When they had nothing in flight, and why."""
+        return find_bubbles(self.trace)
+
+    @functools.cached_property
+    def barrier_waits(self) -> BarrierWaitReport:
+        """Who waited on which barrier, and who released it."""
+        return find_barrier_waits(self.trace)
+
+    @functools.cached_property
+    def categories(self) -> CategoryReport:
+        """Where the time of each track and role went."""
+        return time_by_category(self.trace)
+
+    @functools.cached_property
+    def steady_state(self) -> SteadyStateReport:
+        """The main loop without prologue and epilogue."""
+        return steady_state(self.trace)
+
+    @functools.cached_property
+    def _graph(self) -> LaunchGraph:
+        return build_graph(self.trace)
+
+    @functools.cached_property
+    def critical_path(self) -> CriticalPathReport:
+        """The chain of steps that took as long as the launch."""
+        return find_critical_path(self.trace, self._graph)
+
+    @functools.cached_property
+    def what_if(self) -> WhatIfReport:
+        """What the launch would take if one thing were different."""
+        return predict_changes(self.trace, self._graph)
+
+    @functools.cached_property
+    def balance(self) -> BalanceReport:
+        """How evenly SMs and waves were loaded."""
+        return find_balance(self.trace)
+
+    @functools.cached_property
+    def roofline(self) -> RooflineReport:
+        """What the rates of the device would allow."""
+        return find_roofline(self.trace)
+
+    @functools.cached_property
+    def advice(self) -> AdviceReport:
+        """What to change first."""
+        rings = tuple(find_rings(self._graph))
+        return give_advice(
+            Findings(
+                self.trace,
+                self.bubbles,
+                self.barrier_waits,
+                self.categories,
+                self.critical_path,
+                self.what_if,
+                self.balance,
+                self.roofline,
+                rings,
+            )
+        )
+
+    @functools.cached_property
+    def verdict(self) -> str:
+        """The launch in one sentence."""
+        loss = _verdict(self.utilisation, self.bubbles, self.barrier_waits)
+        return _qualify(loss + _first_remedy(self.advice), self.window)
 
     @property
     def kernel_cycles(self) -> int:
@@ -198,33 +261,8 @@ class Report:
 
 
 def build_report(trace: Trace) -> Report:
-    """Runs every analysis on a trace and sums them up."""
-    utilisation = tensor_core_utilisation(trace)
-    bubbles = find_bubbles(trace)
-    waits = find_barrier_waits(trace)
-    window = known_window(trace)
-    categories = time_by_category(trace)
-    launch = build_graph(trace)
-    path, changes = find_critical_path(trace, launch), predict_changes(trace, launch)
-    balance, roofline = find_balance(trace), find_roofline(trace)
-    rings = tuple(find_rings(launch))
-    findings = Findings(trace, bubbles, waits, categories, path, changes, balance, roofline, rings)
-    advice = give_advice(findings)
-    return Report(
-        trace=trace,
-        window=window,
-        utilisation=utilisation,
-        bubbles=bubbles,
-        barrier_waits=waits,
-        categories=categories,
-        steady_state=steady_state(trace),
-        critical_path=path,
-        what_if=changes,
-        balance=balance,
-        roofline=roofline,
-        advice=advice,
-        verdict=_qualify(_verdict(utilisation, bubbles, waits) + _first_remedy(advice), window),
-    )
+    """Returns the answers about a launch. Analyses run when they are asked for."""
+    return Report(trace)
 
 
 def _first_remedy(advice: AdviceReport) -> str:

@@ -58,7 +58,7 @@ def _charge(context: Context, view: View, selection: Selection, *, is_store: boo
             emitter.spend(cycles=context.device.smem_latency_cycles)
         emitter.flush()
         note_access(context, view, selection, is_store=is_store)
-    elif view.space is GMEM:
+    elif view.space is GMEM and not selection.storage.allocation.path:  # not a value that `pl.run_state` holds
         emitter.flush()
         box = box_of(selection, selection.storage.allocation.number).box
         if is_store:
