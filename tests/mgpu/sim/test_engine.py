@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mgpu.errors import SimulationError
-from mgpu.sim.engine import Engine
+from mgpu.sim.engine import Engine, ProcessGenerator
 
 SEEDS = [None, 0, 1, 12345]
 
@@ -123,10 +123,10 @@ def test_continuing_without_the_queue_keeps_the_total_order(delays: list[list[in
 def test_two_sleeps_in_one_keep_the_order_among_equal_times():
     """A callback for the same time runs first if it was scheduled before the second sleep would have begun."""
 
-    def order(sleeps: list[object], scheduled_at: int) -> list[str]:
+    def order(sleeps: list[int | tuple[int, int]], scheduled_at: int) -> list[str]:
         engine, log = Engine(), []
 
-        def sleeper():
+        def sleeper() -> ProcessGenerator:
             yield from sleeps
             log.append("sleeper")
 
