@@ -15,6 +15,7 @@ NOT_COMPARED = {
     "lowering_semantics": "its default differs between JAX versions",
     "profile_bounds_check": "newer JAX only; always on here",
     "skip_device_barrier": "newer JAX only; of kernels that talk to other GPUs",
+    "is_multi_process": "newer JAX only; of kernels that talk to other GPUs",
 }
 
 
