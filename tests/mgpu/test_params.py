@@ -10,7 +10,6 @@ import pytest
 import mgpu
 from mgpu.errors import ParamsError
 
-
 NOT_COMPARED = {
     "lowering_semantics": "its default differs between JAX versions",
     "profile_bounds_check": "newer JAX only; always on here",
