@@ -131,7 +131,7 @@ def simulate(kernel: PreparedKernel, consts: Sequence[Any], inputs: Sequence[Any
         return _Run(kernel, consts, inputs).run(launch_number)
 
 
-class _PausedCollector:  # reads as a statement
+class _PausedCollector:
     """Pauses the cyclic collector: a run makes many objects and few cycles."""
 
     def __enter__(self) -> None:
