@@ -64,7 +64,8 @@ _TAIL = """
 ## Where the time goes
 
 With values, the tiles' matrix products (BLAS on one thread: several threads spin against each other on products
-this small) come on top of generated code, landing copies and the event queue; the split was not measured. Time only, it is the event queue and
+this small) come on top of generated code, landing copies and the event queue; the split was not measured.
+Time only, it is the event queue and
 the look-up of blocks in L2. Cost grows with the number of events.
 
 ## Race detection
