@@ -42,6 +42,7 @@ An event costs `record_event_cycles` of the warpgroup that records it; `mgpu/dev
   stretch of tile arithmetic takes as long as its busiest pipe, or its longest dependent chain.
 - Contention of TMA and wgmma for SMEM (measured at 0.25 %, GH200), of wgmma and register stores (10 %).
 - Depth of the queue of issued wgmmas: an issue never blocks.
+- Index arithmetic and branches: integers and booleans that are scalars take no time; a turn of a loop takes two cycles.
 - Power: only through the clock rule above.
 
 ## Known outliers

@@ -5,6 +5,7 @@ A role branch on the warpgroup's own index is decided while compiling, so each w
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from mgpu.lang.hopper import AccumulatorSpace
 from mgpu.lang.memory import SMEM
 from mgpu.lang.semaphores import SemaphoreSpace
 from mgpu.sim.compile.context import Context, Known, Local, Storage
-from mgpu.sim.compile.recording import record
+from mgpu.sim.compile.recording import record, windowed_loop
 from mgpu.sim.compile.scalars import is_integer_scalar
 from mgpu.sim.compile.tensor_core import wait_for_mma, zero_accumulator
 from mgpu.sim.cta import Scope
@@ -86,7 +87,6 @@ class Control:
                 context.values[out] = value
             return
         emitter, text = context.emitter, context.expression(which)
-        emitter.spend(cycles=1)
         names = [emitter.fresh() for _ in equation.outvars]
         for position, number in enumerate(reversed(range(len(regions)))):
             # The last branch takes every larger index and the first every smaller one, as lax.switch clamps.
@@ -119,6 +119,7 @@ class Control:
         self._assign(context, names, carry)
         ys = [emitter.assign(f"[None] * {length}", "ys") for _ in equation.outvars[num_carry:]]
         counter = emitter.fresh("n")
+        window = windowed_loop(context, path)
         steps = f"range({length - 1}, -1, -1)" if params["reverse"] else f"range({length})"
         with emitter.block(f"for {counter} in {steps}:"):
             for var, name in zip(inner[num_consts : num_consts + num_carry], names, strict=True):
@@ -127,10 +128,13 @@ class Control:
                 item = f"{context.expression(atom)}[{counter}]"
                 context.values[var] = Local(emitter.assign(f"{item}.item()" if is_integer_scalar(var.aval) else item))
             emitter.spend(cycles=2)  # loop counter and branch
-            results = self.region(context, region.jaxpr, (*path, 0))
+            with window.iteration(_counter(context, path, names, counter)) if window else contextlib.nullcontext():
+                results = self.region(context, region.jaxpr, (*path, 0))
             self._assign(context, names, results[:num_carry])
             for name, value in zip(ys, results[num_carry:], strict=True):
                 emitter.line(f"{name}[{counter}] = {context.expression(value)}")
+        if window:
+            window.close()
         for out, name in zip(equation.outvars, names, strict=False):
             context.values[out] = Local(name)
         for out, name in zip(equation.outvars[num_carry:], ys, strict=True):
@@ -143,6 +147,8 @@ class Control:
         num_carry = len(equation.outvars)
         names = [emitter.fresh("c") for _ in equation.outvars]
         self._assign(context, names, equation.invars[len(equation.invars) - num_carry :])
+        window = windowed_loop(context, path)
+        turn = emitter.assign("-1", "n") if window else ""
         with emitter.block("while True:"):
             for region in (condition, body):
                 self._bind(context, region)
@@ -154,8 +160,13 @@ class Control:
             # Every turn is an event, so that a loop that never ends meets the engine's limit.
             emitter.flush()
             emitter.line(f"if not {context.expression(goes_on)}: break")
-            results = self.region(context, body.jaxpr, (*path, 1))
+            if window:
+                emitter.line(f"{turn} += 1")
+            with window.iteration(_counter(context, path, names, turn)) if window else contextlib.nullcontext():
+                results = self.region(context, body.jaxpr, (*path, 1))
             self._assign(context, names, results)
+        if window:
+            window.close()
         for out, name in zip(equation.outvars, names, strict=True):
             context.values[out] = Local(name)
 
@@ -215,6 +226,12 @@ class Control:
             emitter.line("if not cta.sync.arrive_and_wait(process): yield None")
             if context.options.detect_races:
                 emitter.line("if cta.races: cta.races.synchronised()")
+
+
+def _counter(context: Context, path: Path, carried: Sequence[str], turn: str) -> str:
+    """Returns the local that holds the number of an iteration: what the loop counts with itself, else its turns."""
+    number = context.plan.loops[path].counter
+    return turn if number is None else carried[number]
 
 
 def _is_shared(allocation: Allocation) -> bool:

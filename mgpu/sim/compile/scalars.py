@@ -2,6 +2,10 @@
 
 Integers wrap around as the hardware's do. Wrapping costs time, so it is left out where a literal operand is too small
 to reach it from an index. Division by zero gives 0 instead of an error: kernels compute both sides of a select.
+
+Index arithmetic takes no time. The compiler hoists it out of loops, turns products into running sums and issues the
+rest on the uniform datapath beside the warp's other instructions; how an index is written down does not decide how
+long a kernel takes.
 """
 
 from __future__ import annotations
@@ -134,7 +138,6 @@ def _binary(context: Context, name: str, operands: list[Any], dtype: Any) -> Kno
     if all(isinstance(x, Known) for x in operands):
         value = fold(*(x.value for x in operands))
         return Known(wrap(value, *_bits(dtype)) if wraps else value)
-    context.emitter.spend(cycles=1)
     text = template.format(*(f"{context.expression(x)}" for x in operands))
     if name in ("div", "rem") and isinstance(operands[1], Known) and operands[1].value > 0:
         # Calls cost: most dividends are indices, for which Python's operators do what C's do.
@@ -166,7 +169,6 @@ def _layout(dtype: Any) -> str:
 def _unary(context: Context, operand: Any, template: str, fold: Callable[[Any], Any]) -> Known | Local:
     if isinstance(operand, Known):
         return Known(fold(operand.value))
-    context.emitter.spend(cycles=1)
     return Local(context.emitter.assign(template.format(context.expression(operand))))
 
 
@@ -187,7 +189,6 @@ def _shift_right_logical(context: Context, operands: list[Any], dtype: Any) -> K
     if all(isinstance(x, Known) for x in operands):
         value, count = (x.value for x in operands)
         return Known(wrap(wrap(value, bits, False) >> count, bits, signed))
-    context.emitter.spend(cycles=1)
     value, count = (context.expression(x) for x in operands)
     return Local(context.emitter.assign(f"wrap(wrap({value}, {bits}, False) >> {count}, {bits}, {signed})"))
 
@@ -200,5 +201,4 @@ def _select(context: Context, operands: list[Any]) -> Known | Local:
         text = f"({', '.join(context.expression(case) for case in cases)})[{context.expression(which)}]"
     else:
         text = f"{context.expression(cases[1])} if {context.expression(which)} else {context.expression(cases[0])}"
-    context.emitter.spend(cycles=1)
     return Local(context.emitter.assign(text))
