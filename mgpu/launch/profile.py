@@ -51,7 +51,7 @@ def profile(
 
     Raises:
       ParamsError: `profile_space` is not positive.
-      Unsupported: when called: a kernel inside `shard_map`, or one that cannot be simulated.
+      Unsupported: when called: a kernel that cannot be simulated.
 
     Example:
       >>> out, captures = mgpu.profile(attention)(q, k, v)  # doctest: +SKIP

@@ -11,26 +11,21 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.extend import core as jex_core
 
-from mgpu.errors import Unsupported
 from mgpu.frontend.pallas_rules.translator import is_jaxpr, open_jaxpr
-from mgpu.jax_internals import at_equation, current_source_line, hide_from_source_lines
+from mgpu.jax_internals import at_equation, hide_from_source_lines
 
 hide_from_source_lines(__file__)
 
 Replace = Callable[[Any], Callable[..., Sequence[Any]] | None]
 """For an equation, what to call on its operands instead; None to leave it as it is."""
 
-# Control flow is bound again around its rewritten jaxprs; other calls (jit, custom_vjp, ...) are done in place, and so
-# is `run_state`, with refs for its operands.
+# Control flow is bound again around its rewritten jaxprs, and `shard_map` around its rewritten body; other calls (jit,
+# custom_vjp, ...) are done in place, and so is `run_state`, with refs for its operands.
 _REBOUND = frozenset({"scan", "while", "cond"})
 
 
 def rewrite(closed: Any, replace: Replace) -> Any:
-    """Returns a closed jaxpr in which equations are replaced, also those inside calls and control flow.
-
-    Raises:
-      Unsupported: an equation to replace is inside a `shard_map`, whose axes only the caller of it knows.
-    """
+    """Returns a closed jaxpr in which equations are replaced, also those inside calls and control flow."""
     jaxpr, consts = open_jaxpr(closed)
     return jax.make_jaxpr(functools.partial(_evaluate, jaxpr, consts, replace))(*(var.aval for var in jaxpr.invars))
 
@@ -56,10 +51,7 @@ def _perform(equation: Any, operands: list[Any], replace: Replace) -> Sequence[A
     name, params = equation.primitive.name, dict(equation.params)
     if _holds_replaced(equation, replace):
         if name == "shard_map":
-            raise Unsupported(
-                f"{current_source_line()} shard_map: kernels inside it cannot be reached from outside. "
-                "Import or profile the function that is mapped."
-            )
+            return _shard_map(params, operands, replace)
         if name == "run_state":
             return _run_state(params, operands, replace)
         if name not in _REBOUND:
@@ -84,6 +76,20 @@ def _run_state(params: dict[str, Any], operands: Sequence[Any], replace: Replace
         _evaluate(jaxpr, consts, replace, *refs)
 
     return pl.run_state(body)(start)
+
+
+def _shard_map(params: dict[str, Any], operands: Sequence[Any], replace: Replace) -> Sequence[Any]:
+    """Performs a `shard_map`: its jaxpr is rewritten where the names of its axes are known."""
+    jaxpr, consts = open_jaxpr(params["jaxpr"])
+    mapped = jax.shard_map(
+        functools.partial(_evaluate, jaxpr, consts, replace),
+        mesh=params["mesh"],
+        in_specs=params["in_specs"],
+        out_specs=list(params["out_specs"]),
+        axis_names=params["newly_manual_axes"],
+        check_vma=params["check_vma"],
+    )
+    return mapped(*operands)
 
 
 def _rewrite_param(value: Any, replace: Replace) -> Any:
