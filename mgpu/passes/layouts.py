@@ -1,7 +1,8 @@
 """Finds register arrays of different layouts that meet in one operation, which Mosaic GPU does not convert by itself.
 
 Layouts are followed from where they are certain (an accumulator, a load or a cast that names one) through element-wise
-operations, reductions and the broadcasts that undo them. Everything else is of unknown layout and meets anything. Under
+operations, reductions and the broadcasts that undo them, into and out of calls, branches and loops. Everything else is
+of unknown layout and meets anything. Under
 Warpgroup semantics the compiler chooses layouts and converts, so nothing is checked.
 """
 
@@ -31,8 +32,13 @@ def check_layouts(program: KernelProgram) -> None:
     if program.params.lowering_semantics is not LoweringSemantics.Lane:
         return
     layouts: dict[Any, Any] = {}
+    entered: list[Step] = []  # equations whose regions the walk is in
     for step in walk(program):
+        while entered and step.path[: len(entered[-1].path)] != entered[-1].path:
+            _take_results(entered.pop().equation, layouts)
         equation = step.equation
+        if regions_of(equation):
+            entered.append(step)
         for region in regions_of(equation):
             for inner, outer in region.inputs:
                 found = _known(layouts, outer)
@@ -45,6 +51,20 @@ def check_layouts(program: KernelProgram) -> None:
             layouts.pop(out, None)
         if layout is not None and layout is not Layout.WG_SPLAT:
             layouts[equation.outvars[0]] = layout
+
+
+def _take_results(equation: Any, layouts: dict[Any, Any]) -> None:
+    """Gives the results of a call, a branch or a loop the layouts that they have at the end of its regions."""
+    regions = regions_of(equation)
+    if equation.primitive.name == "while":
+        regions = regions[1:]  # the first is its condition
+    for index, out in enumerate(equation.outvars):
+        ends = [region.jaxpr.outvars[index] for region in regions if index < len(region.jaxpr.outvars)]
+        found = {_known(layouts, end) for end in ends}
+        # What a loop stacks has one axis more than what its body gives.
+        same_shape = all(getattr(end.aval, "shape", None) == getattr(out.aval, "shape", None) for end in ends)
+        if len(found) == 1 and same_shape:
+            layouts[out] = found.pop()
 
 
 def _known(layouts: Mapping[Any, Any], atom: Any) -> Any:

@@ -19,7 +19,7 @@ def run(function, semantics=mgpu.LoweringSemantics.Lane):
 
     params = mgpu.CompilerParams(lowering_semantics=semantics)
     out = jax.ShapeDtypeStruct((64, 64), jnp.float32)
-    return mgpu.kernel(body, out_type=out, compiler_params=params)(X)
+    return mgpu.kernel(body, out_type=out, grid=(1,), grid_names=("cta",), compiler_params=params)(X)
 
 
 def load(ref, layout):
@@ -36,6 +36,34 @@ def test_two_known_layouts_do_not_add_up():
         match=r"^test_layouts.py:\d+ add: .*Layout.WGMMA and Layout.WG_STRIDED.*layout_cast\(x, Layout.WGMMA\)",
     ):
         run(mixed)
+
+
+def is_first_cta():
+    return jax.lax.axis_index("cta") == 0
+
+
+THROUGH = {
+    "a jitted helper": lambda x: jnp.where(x > 1, x, -x),
+    "a branch": lambda x: jax.lax.cond(is_first_cta(), lambda y: y + 1, lambda y: y * 2, x),
+    "a loop": lambda x: jax.lax.fori_loop(0, 3, lambda _, y: y * 2, x),
+    "a loop of unknown length": lambda x: jax.lax.while_loop(lambda y: ~is_first_cta(), lambda y: y * 2, x),
+    "a scope": lambda x: pl.run_scoped(lambda _: x + 1, mgpu.SMEM((8,), jnp.float32)),
+}
+
+
+@pytest.mark.parametrize("name", THROUGH)
+def test_layouts_are_followed_through(name):
+    with pytest.raises(mgpu.errors.KernelTypeError, match=r"add: .*Layout.WGMMA and Layout.WG_STRIDED"):
+        run(lambda ref: THROUGH[name](load(ref, Layout.WGMMA)) + load(ref, STRIDED))
+    assert run(lambda ref: THROUGH[name](load(ref, Layout.WGMMA)) + load(ref, Layout.WGMMA)).shape == (64, 64)
+
+
+def test_branches_that_disagree_leave_it_open():
+    def choose(ref):
+        cast = [lambda x, layout=layout: mgpu.layout_cast(x, layout) for layout in (Layout.WGMMA, STRIDED)]
+        return jax.lax.cond(is_first_cta(), *cast, ref[...]) + load(ref, STRIDED)
+
+    assert run(choose).shape == (64, 64)
 
 
 def test_under_warpgroup_semantics_the_compiler_converts():
