@@ -66,15 +66,30 @@ def _register_callbacks(app: Dash, renderer: Renderer) -> None:
         return renderer.top_bar(search)
 
     @app.callback(
+        Output(ids.READINESS, "data"),
+        Output(ids.PROGRESS, "disabled"),
+        Input(ids.URL, "pathname"),
+        Input(ids.URL, "search"),
+        Input(ids.FINGERPRINT, "data"),
+        Input(ids.PROGRESS, "n_intervals"),
+        State(ids.READINESS, "data"),
+    )
+    def _readiness(pathname: str | None, search: str | None, _: str | None, __: int | None, known: str | None) -> Any:
+        found, is_missing = renderer.readiness(pathname, search)
+        return no_update if found == known else found, not is_missing
+
+    @app.callback(
         Output(ids.PAGE, "children"),
         Output(ids.SHELL, "data-view"),
         Input(ids.URL, "pathname"),
         Input(ids.URL, "search"),
         Input(ids.FINGERPRINT, "data"),
+        Input(ids.READINESS, "data"),
         State(ids.SHELL, "data-view"),
     )
-    def _page(pathname: str | None, search: str | None, fingerprint: str | None, shown: str | None) -> Any:
-        key = view_key(renderer.page_name(pathname), search, fingerprint)
+    def _page(*given: str | None) -> Any:
+        pathname, search, fingerprint, readiness, shown = given
+        key = f"{view_key(renderer.page_name(pathname), search, fingerprint)} {readiness}"
         return (no_update, no_update) if key == shown else (lighten(renderer.page(pathname, search)), key)
 
 

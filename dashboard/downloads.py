@@ -11,12 +11,14 @@ from pathlib import Path
 import polars as pl
 
 import profiler
+from dashboard.filtering import filter_table
 from dashboard.store import LoadedLaunch
 from dashboard.timeline.losses import losses_table
 from profiler import Report
 from profiler.trace import SCHEMAS
 
-Download = Callable[[LoadedLaunch], tuple[bytes, str]]
+Download = Callable[[LoadedLaunch, str], tuple[bytes, str]]
+"""Makes a file of a launch: its bytes and media type. Of a table, only the rows that a filter lets pass."""
 
 REPORT_TABLES: Mapping[str, Callable[[Report], pl.DataFrame]] = {
     "bubbles": lambda report: pl.concat([report.bubbles.groups, report.bubbles.edge_groups]),
@@ -33,6 +35,22 @@ REPORT_TABLES: Mapping[str, Callable[[Report], pl.DataFrame]] = {
     "iterations": lambda report: report.steady_state.iterations,
 }
 
+PARTS_OF_TABLES: Mapping[str, tuple[str, ...]] = {
+    "bubbles": ("bubbles",),
+    "all_bubbles": ("bubbles",),
+    "barrier_waits": ("barrier_waits",),
+    "barrier_slots": ("barrier_waits",),
+    "releasers": ("barrier_waits",),
+    "categories": ("categories",),
+    "critical_path": ("critical_path",),
+    "slack": ("critical_path",),
+    "what_if": ("what_if",),
+    "ceilings": ("roofline",),
+    "sms": ("balance",),
+    "iterations": ("steady_state",),
+}
+"""The parts of the report that its tables are of."""
+
 
 def table_of(launch: LoadedLaunch, name: str) -> pl.DataFrame | None:
     """Returns a table of the trace or the report by name, None if there is no such table."""
@@ -47,41 +65,43 @@ def table_names() -> list[str]:
     return [*REPORT_TABLES, *SCHEMAS]
 
 
+def _filtered(launch: LoadedLaunch, name: str, query: str) -> pl.DataFrame:
+    table = table_of(launch, name)
+    return pl.DataFrame() if table is None else filter_table(table, query)
+
+
 def _csv(name: str) -> Download:
-    def make(launch: LoadedLaunch) -> tuple[bytes, str]:
-        table = table_of(launch, name)
-        return (b"" if table is None else table.write_csv().encode()), "text/csv"
+    def make(launch: LoadedLaunch, query: str) -> tuple[bytes, str]:
+        return _filtered(launch, name, query).write_csv().encode(), "text/csv"
 
     return make
 
 
 def _parquet(name: str) -> Download:
-    def make(launch: LoadedLaunch) -> tuple[bytes, str]:
+    def make(launch: LoadedLaunch, query: str) -> tuple[bytes, str]:
         buffer = io.BytesIO()
-        table = table_of(launch, name)
-        if table is not None:
-            table.write_parquet(buffer)
+        _filtered(launch, name, query).write_parquet(buffer)
         return buffer.getvalue(), "application/vnd.apache.parquet"
 
     return make
 
 
-def _report_json(launch: LoadedLaunch) -> tuple[bytes, str]:
+def _report_json(launch: LoadedLaunch, _: str) -> tuple[bytes, str]:
     return json.dumps(launch.report.to_json(), indent=1).encode(), "application/json"
 
 
-def _report_text(launch: LoadedLaunch) -> tuple[bytes, str]:
+def _report_text(launch: LoadedLaunch, _: str) -> tuple[bytes, str]:
     return launch.report.to_text().encode(), "text/plain"
 
 
-def _perfetto(launch: LoadedLaunch) -> tuple[bytes, str]:
+def _perfetto(launch: LoadedLaunch, _: str) -> tuple[bytes, str]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.pftrace"
         profiler.export_perfetto(launch.trace, path)
         return path.read_bytes(), "application/octet-stream"
 
 
-def _capture(launch: LoadedLaunch) -> tuple[bytes, str]:
+def _capture(launch: LoadedLaunch, _: str) -> tuple[bytes, str]:
     return launch.launch.capture_path.read_bytes(), "application/octet-stream"
 
 

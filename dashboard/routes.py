@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import flask
@@ -21,7 +20,7 @@ from dashboard.store import LaunchStore, LoadedLaunch
 from dashboard.timeline.search import MAX_TEXT, find_hit
 from dashboard.timeline.selection import describe_selection
 from dashboard.timeline.window import MAX_ROWS, MAX_WIDTH, encode_window
-from profiler import CaptureError
+from profiler import CaptureError, ParamsError
 
 _GZIP_FROM_BYTES = 4096
 
@@ -39,6 +38,7 @@ def add_routes(server: flask.Flask, store: LaunchStore, perfetto_ui: Path | None
             flask.abort(422, str(error))
 
     server.add_url_rule("/api/timeline/<launch>/rows", "timeline_rows", lambda launch: _rows(loaded(launch)))
+    server.add_url_rule("/api/timeline/<launch>/known", "timeline_known", lambda launch: _known(loaded(launch)))
     server.add_url_rule("/api/timeline/<launch>/window", "timeline_window", lambda launch: _window(loaded(launch)))
     server.add_url_rule("/api/timeline/<launch>/select", "timeline_select", lambda launch: _select(loaded(launch)))
     server.add_url_rule("/api/timeline/<launch>/search", "timeline_search", lambda launch: _search(loaded(launch)))
@@ -61,9 +61,14 @@ def _rows(launch: LoadedLaunch) -> flask.Response:
         "styles": index.styles.to_json(),
         "end": index.end,
         "clock_hz": launch.trace.header.clock_hz,
-        "boxes": len(index.boxes),
+        "boxes": index.num_boxes,
     }
     return _compressed(flask.json.dumps(body).encode(), "application/json")
+
+
+def _known(launch: LoadedLaunch) -> flask.Response:
+    """Says which parts of the report the timeline can show already."""
+    return flask.jsonify({part: launch.is_known(part) for part in ("bubbles", "barrier_waits")})
 
 
 def _window(launch: LoadedLaunch) -> flask.Response:
@@ -92,10 +97,13 @@ def _search(launch: LoadedLaunch) -> flask.Response:
 
 
 def _download(launch: LoadedLaunch, file: str) -> flask.Response:
-    make: Callable[[LoadedLaunch], tuple[bytes, str]] | None = DOWNLOADS.get(file)
+    make = DOWNLOADS.get(file)
     if make is None:
         flask.abort(404, "There is no such file.")
-    body, mimetype = make(launch)
+    try:
+        body, mimetype = make(launch, flask.request.args.get("query", ""))
+    except ParamsError as error:
+        flask.abort(400, str(error))
     response = flask.Response(body, mimetype=mimetype)
     response.headers["Content-Disposition"] = flask_attachment(f"{launch.name}-{file}")
     return response

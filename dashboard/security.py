@@ -18,6 +18,7 @@ from dashboard.config import Settings
 
 COOKIE = "mgpu_token"
 _MAX_QUERY_BYTES = 8192
+_MAX_BODY_BYTES = 1 << 20  # callbacks send the state of a page, which is a few kB
 
 # Plotly and the charts' tooltips set inline styles; nothing else is inline, and nothing comes from another machine.
 _POLICY = (
@@ -41,6 +42,7 @@ def protect(server: flask.Flask, settings: Settings, script_hashes: Sequence[str
       settings: where it listens and which token it asks for.
       script_hashes: CSP hashes of the inline scripts that the application's own page contains.
     """
+    server.config["MAX_CONTENT_LENGTH"] = _MAX_BODY_BYTES
     policy = _POLICY.format(scripts=" ".join(script_hashes))
 
     @server.before_request

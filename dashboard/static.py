@@ -50,7 +50,7 @@ class StaticLinks(Links):
         known = {section for section, _, _ in _SECTIONS}
         return f"#{name or 'overview'}" if (name or "overview") in known else ""
 
-    def download(self, launch: str, file: str) -> str:
+    def download(self, launch: str, file: str, query: str = "") -> str:
         """Returns "": there is no server to ask."""
         return ""
 

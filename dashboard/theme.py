@@ -7,9 +7,20 @@ Charts have a transparent ground and mid-tone colours: `assets/` gives text and 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 import plotly.graph_objects as go
+
+
+@dataclasses.dataclass(frozen=True)
+class LegendEntry:
+    """What one colour of a chart means; `hatched` for waits."""
+
+    color: str
+    text: str
+    hatched: bool = False
+
 
 KIND_COLORS: Mapping[str, str] = {
     "tensor_core": "#4477aa",
@@ -24,6 +35,7 @@ KIND_COLORS: Mapping[str, str] = {
     "sync": "#9aa0a8",
     "commit_smem": "#9aa0a8",
     "scope": "#8d9db6",
+    "not_recorded": "#d5dae1",
 }
 HATCHED_KINDS = ("barrier_wait", "mma_wait", "store_wait", "sync", "set_registers")
 
@@ -65,9 +77,9 @@ INK = "#6b7480"
 GRID = "rgba(128,138,150,0.22)"
 FONT = "Inter, system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 
-# Light to dark in one hue, from the page's own ground; reads the same on both themes and in grey.
-SEQUENTIAL = ((0.0, "rgba(128,138,150,0.12)"), (0.6, "#a9c5e0"), (1.0, "#2f5f94"))
-LOSS = ((0.0, "rgba(238,102,119,0.06)"), (0.5, "#f0a0aa"), (1.0, "#b3263c"))
+# From the page's own ground to one hue: more is stronger on both themes and in grey. Text stands on LOSS.
+SEQUENTIAL = ((0.0, "rgba(68,119,170,0.10)"), (1.0, "rgba(68,119,170,1)"))
+LOSS = ((0.0, "rgba(238,102,119,0.05)"), (1.0, "rgba(238,102,119,0.62)"))
 
 
 def color_of_cause(cause: str) -> str:

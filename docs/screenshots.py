@@ -14,13 +14,14 @@ import sys
 import threading
 from pathlib import Path
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 from werkzeug.serving import make_server
 
 from dashboard.app import create_app
 
 IMAGES = Path(__file__).parent / "images"
 SIZE = (1360, 800)
+ANALYSES_MS = 60_000
 # name: page and query; theme
 PICTURES = {
     "overview": ("", "light"),
@@ -44,6 +45,7 @@ def take_pictures(browser: Browser, url: str, folder: Path) -> None:
         page = context.new_page()
         page.goto(f"{url}{path}")
         page.locator(".page").first.wait_for()
+        expect(page.locator(".pending, .steps")).to_have_count(0, timeout=ANALYSES_MS)
         if path.startswith("timeline"):
             page.locator("canvas[data-ready][data-boxes]").wait_for()
         page.wait_for_timeout(800)  # charts and labels settle

@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     from mgpu.params import CompilerParams as CompilerParams
     from mgpu.params import LoweringSemantics as LoweringSemantics
     from mgpu.params import TraceScope as TraceScope
+    from mgpu.profile_window import ProfileWindow as ProfileWindow
     from mgpu.sim.options import InterpretGPUParams as InterpretGPUParams
 
 _HOME = {
@@ -113,6 +114,7 @@ _HOME = {
     "LoweringSemantics": "params",
     "TraceScope": "params",
     "InterpretGPUParams": "sim.options",
+    "ProfileWindow": "profile_window",
     "Device": "devices",
     "device": "launch.device_choice",
     "set_device": "launch.device_choice",

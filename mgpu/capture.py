@@ -88,6 +88,15 @@ ARRIVAL_DTYPE = np.dtype(
     ]
 )
 
+HBM_DTYPE = np.dtype(
+    [
+        ("begin", "<i8"),  # cycles; a stretch is HBM_STRETCH_CYCLES long
+        ("read_bytes", "<u8"),  # moved from HBM to L2 in the stretch
+        ("write_bytes", "<u8"),
+    ]
+)
+HBM_STRETCH_CYCLES = 256
+
 # begin and end are cycles of the SM's own counter, as the clocks of its tracks are.
 CTA_DTYPE = np.dtype([("cta", "<u4"), ("cluster", "<u4"), ("sm", "<u2"), ("begin", "<i8"), ("end", "<i8")])
 
@@ -135,6 +144,7 @@ class CaptureHeader:
       sites, barriers: what the numbers in the events and activity tables refer to.
       tool: version of the program that wrote the capture.
       traffic_bytes: bytes that the launch moved, by memory and direction, such as {"hbm_read": 4096}; empty if unknown.
+      clock_rule: "power-capped" if a simulation settled at the clock that the power limit allows; empty otherwise.
       notes: what this capture cannot tell, in sentences: it was made from the trace of another tool, or only some CTAs
         or warpgroups were recorded.
     """
@@ -161,6 +171,7 @@ class CaptureHeader:
     tool: str = ""
     traffic_bytes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    clock_rule: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Returns the header as a JSON object, format version included."""
@@ -186,7 +197,7 @@ class CaptureHeader:
             )
         names = {f.name for f in dataclasses.fields(cls)}
         fields = {name: value[name] for name in names if name in value}
-        missing = sorted(names - fields.keys() - {"tool", "notes", "traffic_bytes"})
+        missing = sorted(names - fields.keys() - {"tool", "notes", "traffic_bytes", "clock_rule"})
         if missing:
             raise CaptureError(f"capture header lacks {', '.join(missing)}: the file is damaged or not a capture.")
         fields.setdefault("notes", ())
@@ -208,6 +219,7 @@ class Capture:
       ctas: where and when each CTA ran (`CTA_DTYPE`).
       unit_spans: activity of asynchronous units (`UNIT_SPAN_DTYPE`); empty if measured.
       arrivals: every arrival on a barrier (`ARRIVAL_DTYPE`); empty if measured.
+      hbm: what HBM moved, stretch by stretch (`HBM_DTYPE`), stretches without traffic left out; empty if measured.
     """
 
     header: CaptureHeader
@@ -216,6 +228,7 @@ class Capture:
     ctas: np.ndarray
     unit_spans: np.ndarray
     arrivals: np.ndarray
+    hbm: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, HBM_DTYPE))
 
     def __post_init__(self) -> None:
         stored = int(self.stored_counts.sum())
@@ -250,13 +263,13 @@ class Capture:
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         arrays["header"] = np.frombuffer(json.dumps(self.header.to_json(), sort_keys=True).encode(), np.uint8)
         try:
-            with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+            with zipfile.ZipFile(path, "w") as archive:
                 for name in sorted(arrays):
                     entry = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
                     entry.compress_type = zipfile.ZIP_DEFLATED
                     buffer = io.BytesIO()
                     np.lib.format.write_array(buffer, np.ascontiguousarray(arrays[name]), allow_pickle=False)
-                    archive.writestr(entry, buffer.getbuffer())
+                    archive.writestr(entry, buffer.getbuffer(), compresslevel=1)
         except OSError as error:
             raise CaptureError(f"{path}: cannot write the capture: {error.strerror or error}.") from error
 
@@ -271,7 +284,7 @@ class Capture:
             # np.load leaves a damaged file open when it is given a path.
             with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
                 header = json.loads(arrays["header"].tobytes())
-                values = {name: arrays[name] for name in _ARRAYS}
+                values = {name: arrays[name] for name in _ARRAYS if name in arrays or name not in _LATER_ARRAYS}
         except CaptureError:
             raise
         except FileNotFoundError as error:
@@ -281,4 +294,5 @@ class Capture:
         return cls(CaptureHeader.from_json(header), **values)
 
 
-_ARRAYS = ("tracks", "words", "ctas", "unit_spans", "arrivals")
+_ARRAYS = ("tracks", "words", "ctas", "unit_spans", "arrivals", "hbm")
+_LATER_ARRAYS = ("hbm",)  # which captures of earlier versions lack

@@ -4,6 +4,8 @@
     MGPU_SET=hbm_bandwidth=5e12,...        device numbers to replace, whatever the script chooses
     MGPU_PROFILE_DIR=build/profile         records every kernel into this directory, instead of its own
     MGPU_PROFILE_SPACE=1024                events per track for kernels that do not ask for recording
+    MGPU_PROFILE_WINDOW="iterations=10:20" the part of every kernel that is recorded (`mgpu.profile_window`)
+    MGPU_PROFILE_KEEP=100                  newest launches of each kernel that a profile directory keeps; default all
 
 They let one script run under many settings, for what-ifs, without a change to it.
 """
@@ -14,11 +16,14 @@ import os
 from collections.abc import Mapping
 
 from mgpu.errors import ParamsError
+from mgpu.profile_window import ProfileWindow, parse_window
 
 DEVICE = "MGPU_DEVICE"
 NUMBERS = "MGPU_SET"
 PROFILE_DIR = "MGPU_PROFILE_DIR"
 PROFILE_SPACE = "MGPU_PROFILE_SPACE"
+PROFILE_WINDOW = "MGPU_PROFILE_WINDOW"
+PROFILE_KEEP = "MGPU_PROFILE_KEEP"
 DEFAULT_PROFILE_SPACE = 1024
 
 
@@ -71,3 +76,25 @@ def recording(space: int, directory: str) -> tuple[int, str]:
     if not text.isdigit() or not int(text):
         raise ParamsError(f"{PROFILE_SPACE}={text!r}: expected a number of events per track, such as 1024.")
     return space or int(text), target
+
+
+def profile_window(window: ProfileWindow) -> ProfileWindow:
+    """Returns the part of a kernel that is recorded if the kernel itself asks for `window`.
+
+    Raises:
+      ParamsError: MGPU_PROFILE_WINDOW has another form.
+    """
+    text = os.environ.get(PROFILE_WINDOW, "").strip()
+    return parse_window(text) if text else window
+
+
+def profile_keep() -> int:
+    """Returns how many launches of each kernel a profile directory keeps; 0 for all.
+
+    Raises:
+      ParamsError: MGPU_PROFILE_KEEP is not a positive integer.
+    """
+    text = os.environ.get(PROFILE_KEEP, "")
+    if text and (not text.isdigit() or not int(text)):
+        raise ParamsError(f"{PROFILE_KEEP}={text!r}: expected a number of launches, such as 100.")
+    return int(text or 0)

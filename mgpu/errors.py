@@ -106,4 +106,4 @@ class MissingPackageError(MgpuError, ImportError):
 
 
 class RaceWarning(UserWarning):
-    """A simulated kernel accesses shared memory in an order that nothing guarantees; this run's values may be lucky."""
+    """A simulated kernel accesses memory in an order that nothing guarantees; this run's values may be lucky."""

@@ -7,6 +7,7 @@ otherwise; everything else in this package uses JAX's public API only.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import re
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -107,20 +108,16 @@ def current_source_line() -> SourceLine:
 def at_equation(equation: Any) -> Iterator[None]:
     """Gives what is traced inside the source line, named scopes and settings of an equation that it stands for.
 
-    An equation that JAX's own code made has no line of the user's: it keeps that of the equation around it.
+    An equation that JAX's own code made has no line of the user's: it keeps that of the equation around it. An error
+    raised inside has the stack of the user's program, where it made the equation, as its cause.
     """
-    info = equation.source_info
-    state = _source_info_util._source_info_context
-    outer = state.context
-    state.context = outer.replace(
-        traceback=info.traceback if source_line(info).line else outer.traceback,
-        name_stack=outer.name_stack + info.name_stack,
-    )
-    try:
-        with equation.ctx.manager:
-            yield
-    finally:
-        state.context = outer
+    info, outer = equation.source_info, _source_info_util.current()
+    traceback = info.traceback if source_line(info).line else outer.traceback
+    with (
+        _source_info_util.user_context(traceback, name_stack=outer.name_stack + info.name_stack),
+        equation.ctx.manager,
+    ):
+        yield
 
 
 def current_traceback() -> Any:
@@ -218,6 +215,21 @@ def _perform_mpmd_map_primitive(mesh_type: type, run: Callable[..., list[Any]]) 
 
     rules[primitive] = discharge
     primitive.def_impl(impl)
+
+
+def without_own_refs(closed: Any) -> Any:
+    """Returns a closed jaxpr in which the refs that it makes itself (`jax.new_ref`) are values.
+
+    A ref with a memory space can be made under `jax.jit` alone, and JAX 0.10.2 takes none inside a `custom_vmap`.
+    """
+    if _core.internal_mutable_array_effect not in closed.effects:
+        return closed
+    from jax._src.state import discharge as state_discharge
+
+    options = {"should_discharge": False}
+    if "strip_memory_space" in inspect.signature(state_discharge.discharge_state).parameters:  # JAX 0.12
+        options["strip_memory_space"] = True
+    return state_discharge.discharge_state(closed, **options)
 
 
 def scan_split(params: dict[str, Any], invars: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:

@@ -1,7 +1,7 @@
 """Compiler parameters of a kernel: `CompilerParams` and the enumerations it takes. No JAX needed.
 
 The fields and their defaults are those of `jax.experimental.pallas.mosaic_gpu.CompilerParams` (JAX 0.10.2), and
-`delay_release`, which its reference page documents.
+`delay_release`, which its reference page documents; `profile_window` is this project's own.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 from mgpu.errors import ParamsError
+from mgpu.profile_window import EVERYTHING, ProfileWindow
 
 DimensionSemantics = Literal["parallel", "sequential"]
 
@@ -47,6 +48,7 @@ class CompilerParams:
       profile_dir: directory that receives one folder per launch (see `mgpu.profile_dir`).
       profile_trace_scope: a track per warpgroup, or per warp.
       lowering_semantics: whether transforms of SMEM operands must be given (Lane) or are inferred (Warpgroup).
+      profile_window: the CTAs, warpgroups and iterations to record; by default all.
 
     Raises:
       ParamsError: a field has the wrong type or range, or `profile_space` and `profile_dir` are not given together.
@@ -62,6 +64,7 @@ class CompilerParams:
     profile_dir: str = ""
     profile_trace_scope: TraceScope = TraceScope.WARPGROUP
     lowering_semantics: LoweringSemantics = LoweringSemantics.Lane
+    profile_window: ProfileWindow = EVERYTHING
 
     def __post_init__(self) -> None:
         for name in ("approx_math", "unsafe_no_auto_barriers"):
@@ -74,6 +77,7 @@ class CompilerParams:
         ):
             self._require_int(name, least)
         self._require("profile_trace_scope", TraceScope, "TraceScope.WARP or TraceScope.WARPGROUP")
+        self._require("profile_window", ProfileWindow, "an mgpu.ProfileWindow")
         self._require("lowering_semantics", LoweringSemantics, "LoweringSemantics.Lane or LoweringSemantics.Warpgroup")
         object.__setattr__(self, "profile_dir", str(self.profile_dir))
         self._check_dimension_semantics()

@@ -33,6 +33,7 @@ class SiteKind(enum.StrEnum):
     COMMIT_SMEM = "commit_smem"
     SET_REGISTERS = "set_registers"
     SYNC = "sync"
+    UNRECORDED = "not_recorded"  # iterations outside the recorded window
 
     @property
     def category(self) -> Category:
@@ -66,6 +67,7 @@ _CATEGORY = {
     SiteKind.COMMIT_SMEM: Category.OVERHEAD,
     SiteKind.SET_REGISTERS: Category.WAIT,
     SiteKind.SYNC: Category.WAIT,
+    SiteKind.UNRECORDED: Category.IDLE,
 }
 
 
@@ -82,6 +84,8 @@ class Site:
       buffer: name of the SMEM buffer that is written or read; "" if none.
       size_bytes: bytes that one execution moves, 0 if none.
       flops: floating-point operations that one execution starts on the tensor core, 0 if none.
+      operand_bits: bits of an element of the tensor core's operands, which decide its rate; 0 if none.
+      in_flight: MMA groups that a wait leaves in flight: it waits for all but the newest `in_flight`.
       scope: enclosing named scopes, outermost first, joined by "/".
     """
 
@@ -95,6 +99,8 @@ class Site:
     buffer: str = ""
     size_bytes: int = 0
     flops: int = 0
+    operand_bits: int = 0
+    in_flight: int = 0
     scope: str = ""
 
     @property

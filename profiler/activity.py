@@ -45,7 +45,7 @@ def async_spans_table(capture: Capture, begin: np.ndarray, end: np.ndarray, site
 
 
 def finish_async_spans(frame: pl.DataFrame) -> pl.DataFrame:
-    """Sorts rows that have everything but ids and lanes, and gives them both."""
+    """Sorts rows that have everything but ids and lanes, and gives them both. Other columns are dropped."""
     (frame,) = with_shared_key([frame], ["unit", "sm"])
     frame = frame.sort("key", "begin", maintain_order=True)
     begin = frame["begin"].to_numpy()

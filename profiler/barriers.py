@@ -12,23 +12,31 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from mgpu.capture import UNITS, Capture
+from mgpu.capture import UNITS, Capture, CaptureHeader
 from mgpu.sites import SiteKind
 from profiler.event_tables import SiteColumns
 from profiler.grouping import first_rows, with_shared_key
 from profiler.reallocations import continue_phases, find_reallocations, number_waits
 from profiler.trace import ARRIVALS, WAITS
+from profiler.windowed import gaps_before, is_windowed, number_waits_by_time
 
 PHASE_KEYS = ("cta", "barrier", "slot", "phase")
 
 
 def simulated_arrivals(
-    capture: Capture, time: np.ndarray, tracks: pl.DataFrame, async_spans: pl.DataFrame, instants: pl.DataFrame
+    capture: Capture,
+    time: np.ndarray,
+    tracks: pl.DataFrame,
+    async_spans: pl.DataFrame,
+    instants: pl.DataFrame,
+    spans: pl.DataFrame,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Returns the `arrivals` table of a capture that lists every arrival, and `find_reallocations` of it.
 
     Args:
+      capture: the raw record.
       time: int64[arrivals], cycles since the launch began.
+      tracks, async_spans, instants, spans: tables of the trace.
     """
     rows = capture.arrivals
     barrier_names = {barrier.id: barrier.name for barrier in capture.header.barriers}
@@ -56,7 +64,7 @@ def simulated_arrivals(
     reallocations = find_reallocations(frame)
     frame = _add_issuer(continue_phases(frame, reallocations), async_spans)
     frame = _add_source_track(frame, tracks)
-    return _add_source_event(frame.with_columns(_source_name()), tracks, instants), reallocations
+    return _add_source_event(frame.with_columns(_source_name()), tracks, instants, spans, capture.header), reallocations
 
 
 def _add_issuer(frame: pl.DataFrame, async_spans: pl.DataFrame) -> pl.DataFrame:
@@ -100,10 +108,12 @@ def _source_name() -> pl.Expr:
     return pl.when(pl.col("unit") == "").then(warpgroup).otherwise("unit").alias("source")
 
 
-def _add_source_event(frame: pl.DataFrame, tracks: pl.DataFrame, instants: pl.DataFrame) -> pl.DataFrame:
+def _add_source_event(
+    frame: pl.DataFrame, tracks: pl.DataFrame, instants: pl.DataFrame, spans: pl.DataFrame, header: CaptureHeader
+) -> pl.DataFrame:
     """Finds, for arrivals of a warpgroup, the recorded instant: the latest of its site and slot."""
     recorded = instants.filter(pl.col("kind") == str(SiteKind.BARRIER_ARRIVE)).select(
-        pl.col("track").alias("source_track"), "site", "slot", "time", "instant"
+        pl.col("track").alias("source_track"), "site", "slot", "time", "instant", pl.col("time").alias("recorded_at")
     )
     joined = frame.join_asof(
         recorded.sort("time"),
@@ -114,6 +124,11 @@ def _add_source_event(frame: pl.DataFrame, tracks: pl.DataFrame, instants: pl.Da
     ).join(tracks.select(pl.col("track").alias("source_track"), "last"), on="source_track", how="left")
     # After the last kept event of a full buffer, the latest instant would be one of an earlier phase.
     is_kept = (pl.col("unit") == "") & (pl.col("time") <= pl.col("last"))
+    if is_windowed(header):  # after a stretch that was not recorded, likewise
+        track = joined["source_track"].fill_null(-1).to_numpy()
+        times = (joined["recorded_at"].fill_null(-1).to_numpy(), joined["time"].to_numpy())
+        before, now = (gaps_before(spans, track, time) for time in times)
+        is_kept &= pl.Series(before == now)
     return finish_arrivals(
         joined.sort("time", maintain_order=True).with_columns(
             source_event=pl.when(pl.col("unit") != "").then("source_event").when(is_kept).then("instant")
@@ -142,14 +157,23 @@ def waits_table(
     tracks: pl.DataFrame,
     sites: SiteColumns,
     reallocations: pl.DataFrame | None = None,
+    header: CaptureHeader | None = None,
 ) -> pl.DataFrame:
     """Returns the `waits` table: every barrier wait with the arrival that completed the phase it waited for.
+
+    Args:
+      spans, arrivals, tracks: tables of the trace.
+      sites: the launch's sites.
+      reallocations: `find_reallocations` of the arrivals, if they are all known.
+      header: the capture's; says whether only some iterations were recorded.
 
     Where that arrival is not known, or known only from the wait itself, a wait counts as blocked if it took more than
     twice as long as the shortest wait of the launch, which is what a wait costs when its phase is already complete.
     """
     waits = with_barrier(spans.filter(pl.col("kind") == str(SiteKind.BARRIER_WAIT)), sites, tracks)
-    if reallocations is not None:
+    if header is not None and is_windowed(header):
+        waits = number_waits_by_time(waits, arrivals, spans)
+    elif reallocations is not None:
         waits = number_waits(waits, reallocations)
     waits, completing = with_shared_key([waits, arrivals.filter("completes")], PHASE_KEYS)
     completing = first_rows(completing, "key").select(

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import Executor, ThreadPoolExecutor
+
 import numpy as np
 import polars as pl
 
 from mgpu.capture import Capture
-from mgpu.sites import SiteKind
 from profiler.activity import async_spans_table
 from profiler.barriers import simulated_arrivals, waits_table
+from profiler.blocks import BLOCK_EVENTS, cut_into_blocks, join_blocks, read_block
 from profiler.clock import Alignment, align_sms
-from profiler.counters import counters_table
-from profiler.decode import Events, decode_events
-from profiler.defects import Defect, defects_table
-from profiler.event_tables import SiteColumns, ctas_table, instants_table, spans_table, tracks_table
-from profiler.measured import inferred_loads, recorded_arrivals
-from profiler.pairing import pair_events
+from profiler.counters import counters_table, hbm_counters, loads_with_cta
+from profiler.decode import capture_defects
+from profiler.defects import defects_table
+from profiler.event_tables import SiteColumns, ctas_table, tracks_table
+from profiler.measured import inferred_async_spans, recorded_arrivals
 from profiler.trace import Trace
 
-# Arrays of a block (16 MB) are small enough for the C library to reuse; larger ones come from the system page by page,
-# which took longer than the work on them.
-_BLOCK_EVENTS = 1 << 21
+# Blocks, and the units' activity, are worked on side by side: NumPy and Polars let other threads run.
+_MAX_THREADS = 4
 
 
 def build_trace(capture: Capture) -> Trace:
     """Returns the timeline of a launch. What the capture does not tell is in the `defects` table, never guessed."""
-    events = decode_events(capture)
+    with ThreadPoolExecutor(min(_MAX_THREADS, os.cpu_count() or 1)) as pool:
+        return _build(capture, pool)
+
+
+def _build(capture: Capture, pool: Executor) -> Trace:
     alignment = align_sms(capture)
     sites = SiteColumns.of(capture.header)
 
@@ -33,20 +38,25 @@ def build_trace(capture: Capture) -> Trace:
     begin, end = (alignment.apply(tracks[name], tracks["sm"]) for name in ("clock_begin", "clock_end"))
     cta_begin, cta_end = (alignment.apply(capture.ctas[name], capture.ctas["sm"]) for name in ("begin", "end"))
     origin = int(min((*begin, *cta_begin), default=0))
-    time = alignment.apply(events.clock, tracks["sm"][events.track]) - origin
 
-    tracks = tracks_table(capture, events, time, (begin - origin, np.maximum(end, begin) - origin))
-    spans, instants, unpaired = _pair_in_blocks(events, time, sites)
-    if capture.header.provenance == "simulated":
-        async_spans = async_spans_table(capture, *_unit_times(capture, alignment, origin), sites)
+    is_simulated = capture.header.provenance == "simulated"
+    activity = pool.submit(_activity, capture, alignment, origin, sites) if is_simulated else None
+    pieces = cut_into_blocks(capture.offsets, BLOCK_EVENTS)
+    read = [pool.submit(read_block, capture, *piece, alignment, origin, sites) for piece in pieces]
+    block = join_blocks([future.result() for future in read])
+    spans, instants = block.spans, block.instants
+    tracks = tracks_table(capture, block.last, block.issued, (begin - origin, np.maximum(end, begin) - origin))
+    if activity is not None:
+        async_spans = activity.result()
         arrived = alignment.apply(capture.arrivals["time"], capture.arrivals["sm"]) - origin
-        arrivals, reallocations = simulated_arrivals(capture, arrived, tracks, async_spans, instants)
+        arrivals, reallocations = simulated_arrivals(capture, arrived, tracks, async_spans, instants, spans)
     else:
         reallocations = None
-        arrivals = recorded_arrivals(capture, tracks, spans, instants, sites)
-        async_spans = inferred_loads(arrivals, tracks, spans, sites, capture.header)
-    waits = waits_table(spans, arrivals, tracks, sites, reallocations)
-    loads = spans.filter(pl.col("kind") == str(SiteKind.TMA_LOAD)).join(tracks.select("track", "cta"), on="track")
+        arrivals = recorded_arrivals(capture.header, tracks, spans, instants, sites)
+        async_spans = inferred_async_spans(arrivals, tracks, spans, sites, capture.header)
+    waits = waits_table(spans, arrivals, tracks, sites, reallocations, capture.header)
+    loads = loads_with_cta(spans, tracks)
+    hbm = hbm_counters(capture.hbm, origin, capture.header.clock_hz) if len(capture.hbm) else None
     return Trace(
         header=capture.header,
         origin_cycles=origin,
@@ -57,30 +67,15 @@ def build_trace(capture: Capture) -> Trace:
         async_spans=async_spans,
         arrivals=arrivals,
         waits=waits,
-        counters=counters_table(capture.header, async_spans, arrivals, waits, loads),
+        counters=counters_table(capture.header, async_spans, arrivals, waits, loads, hbm),
         ctas=ctas_table(capture, cta_begin - origin, cta_end - origin),
-        defects=defects_table([*events.defects, *unpaired]),
+        defects=defects_table([*block.defects, *capture_defects(capture)]),
         alignment_residual_cycles=alignment.residual_cycles,
     )
 
 
-def _pair_in_blocks(
-    events: Events, time: np.ndarray, sites: SiteColumns
-) -> tuple[pl.DataFrame, pl.DataFrame, list[Defect]]:
-    """Returns the `spans` and `instants` tables, and what did not pair."""
-    spans, instants, defects = [], [], []
-    num_spans = num_instants = 0
-    for rows in events.blocks(_BLOCK_EVENTS) or [slice(0, 0)]:
-        block = events.take(rows)
-        pairing = pair_events(block)
-        spans.append(spans_table(block, time[rows], pairing, sites, num_spans))
-        instants.append(instants_table(block, time[rows], pairing, sites, num_instants))
-        num_spans += spans[-1].height
-        num_instants += instants[-1].height
-        defects += pairing.defects
-    return pl.concat(spans, rechunk=True), pl.concat(instants, rechunk=True), defects
-
-
-def _unit_times(capture: Capture, alignment: Alignment, origin: int) -> tuple[np.ndarray, np.ndarray]:
+def _activity(capture: Capture, alignment: Alignment, origin: int, sites: SiteColumns) -> pl.DataFrame:
+    """Returns the `async_spans` table of a capture with unit activity."""
     rows = capture.unit_spans
-    return tuple(alignment.apply(rows[name], rows["sm"]) - origin for name in ("begin", "end"))  # pyright: ignore[reportReturnType]
+    begin, end = (alignment.apply(rows[name], rows["sm"]) - origin for name in ("begin", "end"))
+    return async_spans_table(capture, begin, end, sites)

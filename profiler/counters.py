@@ -1,17 +1,25 @@
-"""Counters over time: slots of a ring that hold data to be used, and bytes that TMA has in flight."""
+"""Counters over time: what waits in rings, is in flight in TMA, occupies tensor cores, and goes through HBM."""
 
 from __future__ import annotations
 
 import numpy as np
 import polars as pl
 
-from mgpu.capture import CaptureHeader
+from mgpu.capture import HBM_STRETCH_CYCLES, CaptureHeader
 from mgpu.sites import SiteKind
 from profiler.grouping import combined_key
+from profiler.intervals import merge_intervals
 from profiler.trace import COUNTERS
 
 FULL_SLOTS = "full slots"
 BYTES_IN_FLIGHT = "tma bytes in flight"
+TENSOR_CORE_BUSY = "tensor core busy"
+HBM_READ, HBM_WRITE = "HBM read", "HBM write"
+
+
+def loads_with_cta(spans: pl.DataFrame, tracks: pl.DataFrame) -> pl.DataFrame:
+    """Returns the TMA load spans of the warpgroups, with the column `cta`."""
+    return spans.filter(pl.col("kind") == str(SiteKind.TMA_LOAD)).join(tracks.select("track", "cta"), on="track")
 
 
 def counters_table(
@@ -20,15 +28,59 @@ def counters_table(
     arrivals: pl.DataFrame,
     waits: pl.DataFrame,
     loads: pl.DataFrame,
+    hbm: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """Returns the `counters` table. Slots are named `full slots BARRIER`, after the barrier that loads complete.
 
     Args:
-      loads: the TMA load spans of the warpgroups, with the column `cta`.
+      loads: from `loads_with_cta`.
+      hbm: from `hbm_counters`, if HBM was observed.
     """
     barriers = {site.barrier for site in header.sites if site.kind is SiteKind.TMA_LOAD and site.barrier}
     tables = [_full_slots(header, barrier, arrivals, waits, loads) for barrier in sorted(barriers)]
-    return pl.concat([*tables, _bytes_in_flight(async_spans)])
+    tables += [_bytes_in_flight(async_spans), _tensor_core_busy(async_spans)]
+    return pl.concat([*tables, *([] if hbm is None else [hbm])])
+
+
+def hbm_counters(hbm: np.ndarray, origin: int, clock_hz: float) -> pl.DataFrame:
+    """Returns the counters of what HBM moved, in GB/s over stretches of `HBM_STRETCH_CYCLES`, for the whole device.
+
+    Args:
+      hbm: table of `HBM_DTYPE`.
+      origin: cycle at which the launch began.
+      clock_hz: SM clock.
+    """
+    tables = []
+    for counter, column in ((HBM_READ, "read_bytes"), (HBM_WRITE, "write_bytes")):
+        begin, moved = hbm["begin"][hbm[column] > 0], hbm[column][hbm[column] > 0]
+        rate = np.rint(moved * (clock_hz / HBM_STRETCH_CYCLES / 1e9)).astype(np.int64)
+        # A stretch ends with 0 unless the next one follows at once.
+        last = begin + HBM_STRETCH_CYCLES
+        ends = last[~np.isin(last, begin)]
+        time, value = np.concatenate([begin, ends]), np.concatenate([rate, np.zeros_like(ends)])
+        order = np.argsort(time)
+        nowhere = np.full(len(time), -1)
+        tables.append(_table(counter, "GB/s", nowhere, nowhere, time[order], value[order]))
+    table = pl.concat(tables)
+    return table.with_columns((pl.col("time") - origin).clip(lower_bound=0))
+
+
+def _tensor_core_busy(async_spans: pl.DataFrame) -> pl.DataFrame:
+    """1 while an SM's tensor core has something in flight, else 0."""
+    mma = async_spans.filter(pl.col("unit") == "tensor_core")
+    sm, begin, dur = (mma[name].to_numpy().astype(np.int64) for name in ("sm", "begin", "dur"))
+    busy = merge_intervals(sm, begin, begin + dur)
+    sm, time = (np.concatenate(pair) for pair in ((busy.group, busy.group), (busy.begin, busy.end)))
+    value = np.repeat([1, 0], len(busy.group))
+    order = np.lexsort((time, sm))
+    return _table(TENSOR_CORE_BUSY, "busy", sm[order], np.full(len(sm), -1), time[order], value[order])
+
+
+def _table(
+    counter: str, unit: str, sm: np.ndarray, cta: np.ndarray, time: np.ndarray, value: np.ndarray
+) -> pl.DataFrame:
+    names = {"counter": pl.repeat(counter, len(time), eager=True), "unit": pl.repeat(unit, len(time), eager=True)}
+    return pl.DataFrame(names | {"sm": sm, "cta": cta, "time": time, "value": value}, schema=dict(COUNTERS))
 
 
 def _bytes_in_flight(async_spans: pl.DataFrame) -> pl.DataFrame:
@@ -98,6 +150,4 @@ def _accumulate(changes: pl.DataFrame, counter: str, unit: str) -> pl.DataFrame:
     lane = combined_key([sm, cta])[rows]
     first = np.flatnonzero(np.diff(lane, prepend=-1))
     value -= np.repeat(np.concatenate([[0], value])[first], np.diff(first, append=len(lane)))
-    columns = {"counter": pl.repeat(counter, len(rows), eager=True), "unit": pl.repeat(unit, len(rows), eager=True)}
-    columns |= {"sm": sm[rows], "cta": cta[rows], "time": time[rows], "value": value}
-    return pl.DataFrame(columns, schema=dict(COUNTERS))
+    return _table(counter, unit, sm[rows], cta[rows], time[rows], value)

@@ -39,29 +39,26 @@ class Events:
     def __len__(self) -> int:
         return len(self.track)
 
-    def blocks(self, num_events: int) -> list[slice]:
-        """Cuts the events, at ends of tracks, into stretches of about `num_events`."""
-        ends = np.flatnonzero(np.diff(self.track, append=-1)) + 1
-        cuts = np.searchsorted(ends, np.arange(num_events, len(self), num_events))
-        bounds = [0, *np.unique(ends[cuts]).tolist()]
-        return [slice(first, last) for first, last in zip(bounds, [*bounds[1:], len(self)]) if first < last]
-
-    def take(self, rows: slice) -> Events:
-        """Returns some of the events, without the defects of the whole."""
-        columns = (getattr(self, name)[rows] for name in ("track", "site", "edge", "payload", "clock"))
-        return Events(*columns, defects=())
-
 
 def decode_events(capture: Capture) -> Events:
-    """Returns all events of a capture that name a known site and a valid edge."""
+    """Returns all events of a capture that name a known site and a valid edge, and everything that it does not tell."""
+    events = decode_words(capture)
+    return dataclasses.replace(events, defects=(*events.defects, *capture_defects(capture)))
+
+
+def capture_defects(capture: Capture) -> list[Defect]:
+    """Returns what a capture as a whole does not tell: events that were dropped, and its header's notes."""
+    kind = "imported" if capture.header.provenance == "imported" else "filtered"
+    return _dropped(capture) + [Defect(kind, -1, 1, note) for note in capture.header.notes]
+
+
+def decode_words(capture: Capture) -> Events:
+    """Returns all events of a capture that name a known site and a valid edge, and what was wrong with the words."""
     words = capture.words
     offsets = capture.offsets
     track = np.repeat(np.arange(len(capture.tracks), dtype=np.int32), np.diff(offsets))
     site, edge, payload = unpack_tags(words[:, 0])
     clock, defects = _clocks(capture, np.ascontiguousarray(words[:, 1]), offsets)
-    defects += _dropped(capture)
-    kind = "imported" if capture.header.provenance == "imported" else "filtered"
-    defects += [Defect(kind, -1, 1, note) for note in capture.header.notes]
 
     known = np.zeros(1 + max((s.id for s in capture.header.sites), default=-1), bool)
     known[[s.id for s in capture.header.sites]] = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 import numpy as np
 import polars as pl
@@ -13,6 +14,9 @@ from profiler.decode import Events
 from profiler.grouping import combined_key, count_before
 from profiler.pairing import Pairing
 from profiler.trace import CTAS, INSTANTS, SPANS, TRACKS
+
+ISSUING_KINDS = (SiteKind.TMA_LOAD, SiteKind.MMA_ISSUE)
+"""What a track does that tells its role: memory, compute."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,11 +48,18 @@ class SiteColumns:
             barrier_code=np.array([codes.get(name, -1) for name in barriers], np.int64),
         )
 
+    def is_kind(self, kind: SiteKind) -> np.ndarray:
+        """Returns which sites are of a kind: bool, indexed by site id."""
+        return self.kind_code == list(SiteKind).index(kind)
 
-def spans_table(
-    events: Events, time: np.ndarray, pairing: Pairing, sites: SiteColumns, first_span: int = 0
-) -> pl.DataFrame:
-    """Returns the `spans` table, numbered from `first_span`; `time`: the events' cycles since the launch began."""
+    def codes_of_barriers(self, names: Iterable[str]) -> np.ndarray:
+        """Returns the `barrier_code` of each name, -1 for a barrier that no site touches: int64."""
+        codes = dict(zip(self.barrier.to_list(), self.barrier_code.tolist(), strict=True))
+        return np.array([codes.get(name, -1) for name in names], np.int64)
+
+
+def spans_table(events: Events, time: np.ndarray, pairing: Pairing, sites: SiteColumns) -> pl.DataFrame:
+    """Returns the `spans` table; `time`: the events' cycles since the launch began."""
     site = events.site[pairing.begin]
     track = events.track[pairing.begin]
     begin = time[pairing.begin]
@@ -59,9 +70,9 @@ def spans_table(
     slot, phase = _slot_and_phase(track, site, events.payload[pairing.begin], sites)
     return pl.DataFrame(
         {
-            "span": np.arange(first_span, first_span + len(dur)),
+            "span": np.arange(len(dur)),
             "track": track,
-            "parent": np.where(has_parent, pairing.parent + first_span, -1) if first_span else pairing.parent,
+            "parent": pairing.parent,
             "depth": pairing.depth,
             "site": site,
             "kind": sites.kind.gather(site),
@@ -78,16 +89,14 @@ def spans_table(
     )
 
 
-def instants_table(
-    events: Events, time: np.ndarray, pairing: Pairing, sites: SiteColumns, first_instant: int = 0
-) -> pl.DataFrame:
-    """Returns the `instants` table, numbered from `first_instant`."""
+def instants_table(events: Events, time: np.ndarray, pairing: Pairing, sites: SiteColumns) -> pl.DataFrame:
+    """Returns the `instants` table; `time`: the events' cycles since the launch began."""
     rows = pairing.instants
     site, track = events.site[rows], events.track[rows]
     slot, phase = _slot_and_phase(track, site, events.payload[rows], sites)
     return pl.DataFrame(
         {
-            "instant": np.arange(first_instant, first_instant + len(rows)),
+            "instant": np.arange(len(rows)),
             "track": track,
             "site": site,
             "kind": sites.kind.gather(site),
@@ -115,14 +124,19 @@ def _slot_and_phase(
 
 
 def tracks_table(
-    capture: Capture, events: Events, time: np.ndarray, lifetime: tuple[np.ndarray, np.ndarray]
+    capture: Capture, last: np.ndarray, issued: np.ndarray, lifetime: tuple[np.ndarray, np.ndarray]
 ) -> pl.DataFrame:
-    """Returns the `tracks` table; `lifetime`: first and last moments, in cycles since the launch began."""
+    """Returns the `tracks` table.
+
+    Args:
+      capture: the raw record.
+      last: int64[tracks], time of each track's last stored event, in cycles since the launch began.
+      issued: bool[tracks, kinds], whether a track recorded a site of each of `ISSUING_KINDS`.
+      lifetime: first and last moments, in cycles since the launch began.
+    """
     tracks = capture.tracks
     begin, end = lifetime
-    last = begin.copy()
-    last[events.track] = time  # the last write wins, and events of a track are in time order
-    role = _roles(capture, events)
+    role = _roles(capture, issued)
     warp = tracks["warp"].astype(np.int32)
     names = [
         f"WG{warpgroup} {track_role}" if one < 0 else f"WG{warpgroup} warp {one} {track_role}"
@@ -149,19 +163,16 @@ def tracks_table(
     )
 
 
-def _roles(capture: Capture, events: Events) -> list[str]:
+def _roles(capture: Capture, issued: np.ndarray) -> list[str]:
     """Names what each track does. Tracks of the same warpgroup (and warp) number have one role in the whole launch.
 
     The recorded sites decide; a warpgroup that recorded no load and no MMA is judged by the work that it issued.
     """
-    kinds = {site.id: site.kind for site in capture.header.sites}
-    size = 1 + max(kinds, default=-1)
     writer = _writer_numbers(capture.tracks["warpgroup"], capture.tracks["warp"])
     num_writers = 1 + int(writer.max(initial=-1))
     did = np.zeros((num_writers, 2), bool)
-    for column, kind in enumerate((SiteKind.TMA_LOAD, SiteKind.MMA_ISSUE)):
-        is_kind = np.array([kinds.get(site) is kind for site in range(size)], bool)
-        did[writer[np.unique(events.track[is_kind[events.site]])], column] = True
+    for column in range(len(ISSUING_KINDS)):
+        did[writer[issued[:, column]], column] = True
 
     warpgroup_of = np.zeros(num_writers, np.int64)
     warpgroup_of[writer] = capture.tracks["warpgroup"]

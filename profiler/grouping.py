@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 _LARGEST_KEY = (1 << 63) - 1
+_LARGEST_TABLE = 1 << 22  # entries of a table that replaces sorting
 
 
 def combined_key(columns: Sequence[np.ndarray]) -> np.ndarray:
@@ -62,3 +63,16 @@ def count_before(key: np.ndarray) -> np.ndarray:
     result = np.empty(len(key), np.int64)
     result[order] = counts
     return result
+
+
+def distinct_rows(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns where each combination of values first stands, and for each row the number of its combination."""
+    key = combined_key(columns)
+    extent = 1 + int(key.max(initial=-1))
+    if extent > _LARGEST_TABLE:
+        _, first, number = np.unique(key, return_index=True, return_inverse=True)
+        return first, number.reshape(-1)
+    first = np.full(extent, -1, np.int64)
+    first[key[::-1]] = np.arange(len(key))[::-1]  # the last write wins: the first of equal rows
+    used = first >= 0
+    return first[used], (np.cumsum(used) - 1)[key]

@@ -15,8 +15,8 @@ import polars as pl
 
 from mgpu.errors import ParamsError
 from mgpu.sites import Category
-from profiler.analysis.intervals import merge_intervals
 from profiler.analysis.leaves import BETWEEN, cut_into_leaves
+from profiler.intervals import merge_intervals
 from profiler.trace import Trace
 
 _NUM_COLUMNS = 720

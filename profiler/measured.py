@@ -2,6 +2,7 @@
 
 Arrive operations of warpgroups are "recorded". That a load landed shows only in the first wait for it: the data was
 there when the wait ended, maybe earlier. Such arrivals and loads are marked "inferred"; their ends are upper bounds.
+`profiler.measured_mma` does the same for the tensor core.
 
 Arrivals are taken to be on a barrier of the CTA that made them; an arrive on another CTA of the cluster does not say
 which one it meant.
@@ -11,19 +12,20 @@ from __future__ import annotations
 
 import polars as pl
 
-from mgpu.capture import Capture, CaptureHeader
+from mgpu.capture import CaptureHeader
 from mgpu.sites import SiteKind
 from profiler.activity import finish_async_spans
 from profiler.barriers import PHASE_KEYS, finish_arrivals, with_barrier
 from profiler.event_tables import SiteColumns
-from profiler.trace import ARRIVALS
+from profiler.measured_mma import inferred_mma
+from profiler.trace import ARRIVALS, ASYNC_SPANS
 
 
 def recorded_arrivals(
-    capture: Capture, tracks: pl.DataFrame, spans: pl.DataFrame, instants: pl.DataFrame, sites: SiteColumns
+    header: CaptureHeader, tracks: pl.DataFrame, spans: pl.DataFrame, instants: pl.DataFrame, sites: SiteColumns
 ) -> pl.DataFrame:
     """Returns the `arrivals` table of a measured capture: recorded arrivals of warpgroups, inferred ones of loads."""
-    num_arrivals = {barrier.name: barrier.num_arrivals for barrier in capture.header.barriers}
+    num_arrivals = {barrier.name: barrier.num_arrivals for barrier in header.barriers}
     arrive = with_barrier(instants.filter(pl.col("kind") == str(SiteKind.BARRIER_ARRIVE)), sites, tracks)
     arrive = _while_complete(arrive, tracks)
     # The warps of a warpgroup arrive together, as one, when the last of them does.
@@ -88,21 +90,28 @@ def _loads_by_phase(
     return loads.with_columns(phase=pl.int_range(pl.len()).over("cta", "barrier", "slot") // expected)
 
 
-def inferred_loads(
+def inferred_async_spans(
     arrivals: pl.DataFrame, tracks: pl.DataFrame, spans: pl.DataFrame, sites: SiteColumns, header: CaptureHeader
 ) -> pl.DataFrame:
-    """Returns an `async_spans` table of loads, from their issue to the inferred arrival of their phase."""
+    """Returns the `async_spans` table of a measured capture: loads up to their arrival, MMAs up to their end."""
+    rows = (_inferred_loads(arrivals, tracks, spans, sites, header), inferred_mma(tracks, spans, header))
+    columns = [name for name in ASYNC_SPANS if name not in ("async_span", "lane")]
+    return finish_async_spans(pl.concat([each.select(columns) for each in rows], how="vertical_relaxed"))
+
+
+def _inferred_loads(
+    arrivals: pl.DataFrame, tracks: pl.DataFrame, spans: pl.DataFrame, sites: SiteColumns, header: CaptureHeader
+) -> pl.DataFrame:
+    """Returns rows for the `async_spans` table, without id and lane: loads, from issue to the inferred arrival."""
     num_arrivals = {barrier.name: barrier.num_arrivals for barrier in header.barriers}
     size_bytes = {site.id: site.size_bytes for site in header.sites}
     landed = arrivals.filter(pl.col("provenance") == "inferred").select(*PHASE_KEYS, "time")
     loads = _loads_by_phase(tracks, spans, sites, num_arrivals)
     loads = loads.join(landed, on=PHASE_KEYS, maintain_order="left").filter(pl.col("time") >= pl.col("begin"))
-    return finish_async_spans(
-        loads.with_columns(
-            unit=pl.lit("tma_load"),
-            dur=pl.col("time") - pl.col("begin"),
-            bytes=pl.col("site").replace_strict(size_bytes, default=0, return_dtype=pl.Int64),
-            flops=pl.lit(0),
-            provenance=pl.lit("inferred"),
-        )
+    return loads.with_columns(
+        unit=pl.lit("tma_load"),
+        dur=pl.col("time") - pl.col("begin"),
+        bytes=pl.col("site").replace_strict(size_bytes, default=0, return_dtype=pl.Int64),
+        flops=pl.lit(0),
+        provenance=pl.lit("inferred"),
     )

@@ -17,8 +17,8 @@ from profiler.analysis.categories import CategoryReport, time_by_category
 from profiler.analysis.causes import Cause, Detail, Reading, recommended_reading
 from profiler.analysis.critical_path import CriticalPathReport, find_critical_path
 from profiler.analysis.graph_edges import LaunchGraph, build_graph
+from profiler.analysis.rings import find_rings
 from profiler.analysis.roofline import RooflineReport, find_roofline
-from profiler.analysis.scenarios import find_rings
 from profiler.analysis.steady_state import SteadyStateReport, steady_state
 from profiler.analysis.utilisation import UtilisationReport, tensor_core_utilisation
 from profiler.analysis.what_if import WhatIfReport, predict_changes
@@ -120,6 +120,10 @@ class Report:
         loss = _verdict(self.utilisation, self.bubbles, self.barrier_waits)
         return _qualify(loss + _first_remedy(self.advice), self.window)
 
+    def is_known(self, name: str) -> bool:
+        """True if an analysis, such as "bubbles", has run already, so that asking for it costs nothing."""
+        return name in vars(self)
+
     @property
     def kernel_cycles(self) -> int:
         """Duration of the launch in cycles."""
@@ -145,7 +149,7 @@ class Report:
         counted = rows.group_by("kind", "message", maintain_order=True).agg(pl.col("count").sum(), tracks=pl.len())
         for kind, message, count, tracks in counted.iter_rows():
             notes.append(f"{kind}: {message} ({count:,} on {tracks:,} tracks)" if tracks > 1 else f"{kind}: {message}")
-        if self.bubbles.provenance == "inferred" and self.utilisation.sms_used:
+        if self.utilisation.provenance == "inferred" and self.utilisation.sms_used:
             notes.append("tensor-core activity is inferred from MMA issues and waits: bubbles are estimates.")
         return notes
 
@@ -266,12 +270,12 @@ def build_report(trace: Trace) -> Report:
 
 
 def _first_remedy(advice: AdviceReport) -> str:
-    """Names the first thing to try: of those whose gain was predicted, not only bounded, if there are any."""
-    predicted = [item for item in advice.items if item.basis == "replay"]
+    """Names the first thing to try, and, if what it gains is only bounded, the first whose gain was predicted."""
     if not advice.items:
         return ""
-    first = (predicted or advice.items)[0]
-    return f"; try first: {first.remedy}, gaining {first.gain_text}"
+    predicted = next((item for item in advice.items if item.basis == "replay"), advice.items[0])
+    named = dict.fromkeys((advice.items[0], predicted))
+    return "; try first: " + "; then: ".join(f"{item.remedy}, gaining {item.gain_text}" for item in named)
 
 
 def _qualify(verdict: str, window: Window) -> str:

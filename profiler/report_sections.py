@@ -62,6 +62,7 @@ def _summary(report: Report) -> Section:
     grid = "x".join(str(size) for size in header.grid) or "1"
     title = f"{header.kernel}  launch {header.launch}  {header.device} ({header.provenance})  grid {grid}"
     clock = f" at {header.clock_hz / 1e9:.3f} GHz" if header.clock_hz else ""
+    clock += f" ({header.clock_rule})" if header.clock_rule else ""
     lines = [
         f"{report.kernel_cycles:,} cycles = {report.kernel_us:,.2f} µs{clock}; {_throughput(report)}",
         f"events: {report.trace.events_kept:,} kept, {report.trace.events_dropped:,} dropped; "

@@ -66,6 +66,8 @@ def run_script(
     numbers: Mapping[str, float] | None = None,
     profile_dir: Path | None = None,
     profile_space: int = 0,
+    profile_window: str = "",
+    profile_keep: int = 0,
     quiet: bool = False,
 ) -> None:
     """Runs a Python script in a process of its own, with what the environment can tell it (`mgpu.environment`).
@@ -77,6 +79,8 @@ def run_script(
       numbers: device numbers to replace.
       profile_dir: where its kernels are recorded, None for where the script says.
       profile_space: events per track of kernels that ask for none.
+      profile_window: the part of its kernels that is recorded (`mgpu.profile_window`), "" for the script's own choice.
+      profile_keep: how many launches of each kernel are kept, the newest; 0 for the script's own choice.
       quiet: keep its output, and show it only if it fails.
 
     Raises:
@@ -93,6 +97,10 @@ def run_script(
         settings[environment.PROFILE_DIR] = str(profile_dir)
     if profile_space:
         settings[environment.PROFILE_SPACE] = str(profile_space)
+    if profile_window:
+        settings[environment.PROFILE_WINDOW] = profile_window
+    if profile_keep:
+        settings[environment.PROFILE_KEEP] = str(profile_keep)
     command = [sys.executable, str(script), *arguments]
     done = subprocess.run(command, env=settings, capture_output=quiet, text=True, check=False)
     if done.returncode:

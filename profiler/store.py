@@ -112,7 +112,9 @@ def read_header(path: str | Path) -> CaptureHeader:
     except CaptureError:
         raise
     except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise CaptureError(f"{path}: not a capture, or truncated ({error}). Record it again.") from error
+        # NumPy's own words for a file that is no archive advise to unpickle it, which would run what is in it.
+        reason = "its contents are something else" if isinstance(error, ValueError) else error
+        raise CaptureError(f"{path}: not a capture, or truncated ({reason}). Record it again.") from error
 
 
 def load_trace(path: str | Path) -> Trace:

@@ -114,8 +114,10 @@ WAITS: Mapping[str, pl.DataType] = {  # one row per barrier-wait span
 }
 
 COUNTERS: Mapping[str, pl.DataType] = {  # sorted by (counter, sm, cta, time); the value holds until the next row
-    "counter": pl.String(),  # "full slots BARRIER" (per CTA), "tma bytes in flight" (per SM, cta -1)
-    "unit": pl.String(),  # "slots", "bytes"
+    # "full slots BARRIER" (per CTA), "tma bytes in flight" and "tensor core busy" (per SM, cta -1), "HBM read" and
+    # "HBM write" (of the device, sm and cta -1)
+    "counter": pl.String(),
+    "unit": pl.String(),  # "slots", "bytes", "busy", "GB/s"
     "sm": pl.Int32(),
     "cta": pl.Int32(),
     "time": pl.Int64(),

@@ -17,11 +17,17 @@ from jax.experimental import pallas as pl
 
 import mgpu as plgpu
 from benchmarks.accuracy.pipelines import swizzled
+from benchmarks.accuracy.tile_orders import along_hilbert_curve, in_groups, row_by_row
 
 STRIP_N = 64
 LANE_ARRIVAL_CYCLES = 2 * 128
-"""Two barriers, 128 arrivals each, one after another because they change one word of SMEM: a round of 128 lanes takes
-218 cycles, one of a single lane 59 to 82 (github hibouwu/CUDA_optimazation, gh200_sm90 EXP-11 and R13)."""
+"""Two barriers, 128 arrivals each, one after another because they change one word of SMEM, whichever CTA of the SM they
+come from: a round of 128 lanes takes 218 cycles, one of a single lane 59 to 82 (github hibouwu/CUDA_optimazation,
+gh200_sm90 EXP-11 and R13)."""
+
+COMPARISON_LANES_PER_CYCLE = 64  # CUDA C++ Programming Guide, arithmetic throughput
+
+SMEM_PER_SM_BYTES, SMEM_RESERVED_BYTES = 228 * 1024, 1024  # CUDA C++ Programming Guide, compute capability 9.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,10 +41,15 @@ class Matmul:
       release_early: give slot k - 1 back when the wgmmas of step k are in the queue, instead of waiting for them all.
       num_ctas: CTAs of a persistent grid, each of which computes several tiles; None for one CTA for each tile.
       group_m, group_n: tiles are computed in groups of so many rows and columns of tiles; 0 for row after row.
+      hilbert: tiles are computed along a Hilbert curve instead; a square number of them, a power of two on each side.
+      cluster: CTAs of a cluster; they compute tiles below each other and share each tile of B by multicast. Orders
+        then count the tiles of a cluster.
       tma_store: store through SMEM by TMA; otherwise each lane writes its own elements to GMEM.
       lane_arrivals: all lanes of all consumers arrive on `empty`, and on `full` before they wait for it, as with
         `cuda::barrier`; so the consumers run in step. The language has one arrival for a warpgroup. The other 127 of
-        each barrier are a busy loop of `LANE_ARRIVAL_CYCLES`.
+        each barrier are work of `LANE_ARRIVAL_CYCLES`.
+      resident_ctas: CTAs that an SM holds at most, where the registers of the original allow fewer than the estimate
+        for this kernel; unused SMEM makes it so. 0 for as many as fit.
       specialised: a producer warpgroup loads; without it the first consumer does, `stages - 1` steps ahead, and a tile
         ends when its stores have.
     """
@@ -52,21 +63,28 @@ class Matmul:
     num_ctas: int | None = None
     group_m: int = 0
     group_n: int = 0
+    hilbert: bool = False
+    cluster: int = 1
     tma_store: bool = False
     lane_arrivals: bool = False
+    resident_ctas: int = 0
     specialised: bool = True
 
 
 def make_matmul(shape: Matmul, m: int, n: int, k: int, dtype: Any = jnp.bfloat16, out_dtype: Any = None) -> Any:
     """Returns the kernel for an (m, k) by (k, n) product."""
-    tiles = (m // shape.tile_m) * (n // shape.tile_n)
+    tiles = (m // (shape.tile_m * shape.cluster)) * (n // shape.tile_n)
     workers = max(shape.consumers, 1)
+    is_cluster = shape.cluster > 1
+    empty = partial(plgpu.ClusterBarrier, collective_axes=("member",)) if is_cluster else plgpu.Barrier
     scratch = {
         "a_smem": swizzled(shape.stages, shape.tile_m, shape.tile_k, dtype=dtype),
         "b_smem": swizzled(shape.stages, shape.tile_k, shape.tile_n, dtype=dtype),
         "full": plgpu.Barrier(num_arrivals=2 + workers * shape.lane_arrivals, num_barriers=shape.stages),
-        "empty": plgpu.Barrier(num_arrivals=workers, num_barriers=shape.stages),
+        "empty": empty(num_arrivals=workers, num_barriers=shape.stages),
     }
+    if shape.resident_ctas:
+        scratch["unused_smem"] = plgpu.SMEM((_padding_bytes(shape),), jnp.int8)
     out_dtype = dtype if out_dtype is None else out_dtype
     if shape.tma_store:
         scratch["out_smem"] = swizzled(workers, 2, shape.tile_m // workers, STRIP_N, dtype=out_dtype)
@@ -74,8 +92,10 @@ def make_matmul(shape: Matmul, m: int, n: int, k: int, dtype: Any = jnp.bfloat16
         partial(_body, shape=shape, k=k, n=n, num_tiles=tiles),
         out_type=jax.ShapeDtypeStruct((m, n), out_dtype),
         scratch_types=scratch,
-        grid=(shape.num_ctas or tiles,),
+        grid=(shape.num_ctas // shape.cluster if shape.num_ctas else tiles,),
         grid_names=("cta",),
+        cluster=(shape.cluster,) if is_cluster else (),
+        cluster_names=("member",) if is_cluster else (),
         num_threads=shape.consumers + shape.specialised if shape.consumers else 1,
         thread_name="wg",
         name=f"matmul_{shape.tile_m}x{shape.tile_n}x{shape.tile_k}",
@@ -92,6 +112,13 @@ class _Refs:
     full: Any
     empty: Any
     out_smem: Any = None
+    unused_smem: Any = None
+
+
+def _padding_bytes(shape: Matmul) -> int:
+    """Returns the SMEM that a CTA has to take besides its tiles, so that `resident_ctas` fit and one more does not."""
+    tiles = 2 * shape.stages * shape.tile_k * (shape.tile_m + shape.tile_n)
+    return (SMEM_PER_SM_BYTES // shape.resident_ctas - SMEM_RESERVED_BYTES - tiles) // 1024 * 1024 - 1024
 
 
 def _body(
@@ -103,13 +130,14 @@ def _body(
         _load_and_multiply(refs, shape, n, steps)
         return
     warpgroup, cta = lax.axis_index("wg"), lax.axis_index("cta")
-    turns = -(-num_tiles // shape.num_ctas) if shape.num_ctas else 1
+    stride = shape.num_ctas // shape.cluster if shape.num_ctas else 1
+    turns = -(-num_tiles // stride) if shape.num_ctas else 1
 
     def each_tile(run: Any) -> None:
         def turn(index: Any, _: None) -> None:
-            tile = index * (shape.num_ctas or 1) + cta
+            tile = index * stride + cta
             row, column = _position(tile, shape, n)
-            if num_tiles % (shape.num_ctas or 1) or not shape.num_ctas:
+            if num_tiles % stride or not shape.num_ctas:
                 pl.when(tile < num_tiles)(lambda: run(index * steps, row, column))
             else:
                 run(index * steps, row, column)
@@ -134,16 +162,17 @@ def _body(
         each_tile(partial(_multiply_tile, refs, shape, steps, warpgroup))
 
 
-def _position(tile: Any, shape: Matmul, n: int) -> tuple[Any, Any]:
+def _position(number: Any, shape: Matmul, n: int) -> tuple[Any, Any]:
     """Returns first row and first column of a tile number."""
     columns = n // shape.tile_n
-    if not shape.group_m:
-        return lax.div(tile, columns) * shape.tile_m, lax.rem(tile, columns) * shape.tile_n
-    per_group = shape.group_m * shape.group_n
-    group, inside = lax.div(tile, per_group), lax.rem(tile, per_group)
-    group_columns = columns // shape.group_n
-    row = lax.div(group, group_columns) * shape.group_m + lax.div(inside, shape.group_n)
-    column = lax.rem(group, group_columns) * shape.group_n + lax.rem(inside, shape.group_n)
+    if shape.hilbert:
+        row, column = along_hilbert_curve(number, columns)
+    elif shape.group_m:
+        row, column = in_groups(number, columns, (shape.group_m, shape.group_n))
+    else:
+        row, column = row_by_row(number, columns)
+    if shape.cluster > 1:
+        row = row * shape.cluster + lax.axis_index("member")
     return row * shape.tile_m, column * shape.tile_n
 
 
@@ -171,10 +200,13 @@ def _load_and_multiply(refs: _Refs, shape: Matmul, n: int, steps: int) -> None:
 
 
 def _arrive_lane_by_lane(barrier: Any, shape: Matmul) -> None:
-    if shape.lane_arrivals:
-        # Four cycles a turn: two for the loop, two for the arithmetic.
-        busy = lax.fori_loop(0, LANE_ARRIVAL_CYCLES // 4, lambda turn, x: (x ^ turn) | 1, jnp.int32(1))
-        pl.when(busy > 0)(lambda: plgpu.barrier_arrive(barrier))  # always; so that the loop has a use
+    if not shape.lane_arrivals:
+        return
+    # The language has no such arrivals. Comparisons, which these kernels do not use, stand for them: another unit that
+    # the CTAs of an SM share.
+    lanes = LANE_ARRIVAL_CYCLES * COMPARISON_LANES_PER_CYCLE
+    busy = jnp.maximum(lax.broadcast(lax.axis_index("cta").astype(jnp.int8), (128, lanes // 128)), 0)
+    pl.when(busy[0, 0] >= 0)(lambda: plgpu.barrier_arrive(barrier))  # always; so that the comparisons have a use
 
 
 def _load_tile(refs: _Refs, shape: Matmul, steps: int, first_step: Any, row: Any, column: Any) -> None:
@@ -188,7 +220,8 @@ def _load_step(refs: _Refs, shape: Matmul, first_step: Any, index: Any, row: Any
     a_tile = refs.a_gmem.at[pl.ds(row, shape.tile_m), depth]
     b_tile = refs.b_gmem.at[depth, pl.ds(column, shape.tile_n)]
     plgpu.copy_gmem_to_smem(a_tile, refs.a_smem.at[slot], refs.full.at[slot])
-    plgpu.copy_gmem_to_smem(b_tile, refs.b_smem.at[slot], refs.full.at[slot])
+    shared = "member" if shape.cluster > 1 else None
+    plgpu.copy_gmem_to_smem(b_tile, refs.b_smem.at[slot], refs.full.at[slot], collective_axes=shared)
 
 
 def _multiply_tile(

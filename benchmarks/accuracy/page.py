@@ -24,10 +24,16 @@ the sources that `mgpu/devices/h100.toml` gives for each.
 _TAIL = """
 ## The clock
 
-Cycles are what the simulator computes; a rate in Tflop/s needs the clock too, and that depends on power. A kernel's
-clock is taken so that `clock x (0.5 + utilisation of the tensor cores)` is constant, up to the boost clock. The 0.5
-comes from two points of one GH200 (which allow 0.27 to 0.74); the constant belongs to a machine and its data, and is
-fitted for each group on one kernel, as its note says.
+Cycles are what the simulator computes; a rate in Tflop/s needs the clock too, and that depends on power. Under
+`mgpu.device("h100", clock_hz="power_capped")` a kernel settles at
+
+    left  = 1 - HBM traffic / power_hbm_bandwidth
+    load  = (power_base_load + tensor cores' share of cycles) / (power_base_load + 1)
+    clock = full_load_clock_hz x (left / load) ^ (1/3), at most the boost clock
+
+because what the SMs draw goes with the cube of the clock. The three numbers are fitted to matmuls on a GH200 (github
+hibouwu/CUDA_optimazation, gh200_sm90 V03), not to the kernels on this page. The first of them is lower when the load
+lasts for seconds, and differs from machine to machine.
 
 ## What recording costs
 
@@ -40,18 +46,17 @@ An event costs `record_event_cycles` of the warpgroup that records it; `mgpu/dev
   are in the achieved bandwidth only.
 - Bank conflicts of SMEM, instruction cache misses, register bank conflicts, instruction scheduling inside a warp. A
   stretch of tile arithmetic takes as long as its busiest pipe, or its longest dependent chain.
-- Contention of TMA and wgmma for SMEM (measured at 0.25 %, GH200), of wgmma and register stores (10 %).
+- Contention of wgmmas and register stores for SMEM (10 %, GH200). That of loads and wgmmas is latency only.
 - Depth of the queue of issued wgmmas: an issue never blocks.
 - Index arithmetic and branches: integers and booleans that are scalars take no time; a turn of a loop takes two cycles.
-- Power: only through the clock rule above.
+- Power: only through the clock rule above, one clock for a whole launch. Launches of less than 0.1 ms run up to 10 %
+  faster, because the limit acts later.
 
 ## Known outliers
 
-- Two stages with wgmma consumers: a slot is given back one tile late, and the measured period is some 230 cycles longer
-  than one load. The source gives no cause.
-- Four stages of 32 KiB with 64 FFMAs: the chip spends some 60 cycles more on each tile.
-- K = 512, persistent: the chip loses more between two short tiles than the simulator; the source does not say at which
-  clock it was measured.
+- Two stages over one tile in L2 (flash-vla): its producer alone is a third faster than predicted. 132 SMs that read the
+  same 24 KiB again and again are served faster than the same number of different tiles.
+- Four stages of 32 KiB with 64 FFMAs: the chip spends some 45 cycles more on each tile.
 - The softmax hides better under the matmuls than on the chip, so attention without overlap is predicted too fast.
 """
 

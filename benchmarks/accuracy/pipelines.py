@@ -3,7 +3,8 @@
 github hibouwu/CUDA_optimazation, gh200_sm90/access_rules/R13-async-retirement.md: one CTA on each of 132 SMs, a
 producer and two consumer warpgroups, 32 k tiles through a ring of 1, 2 or 4 stages, out of four reserved slots. All
 CTAs read the same A (stored tile by tile) and the same B. A consumer releases a slot at once, after 64 dependent
-FFMAs, or after its wgmmas: with one stage after `wait 0`, with more one tile later, after `wait 1`. The measured window
+FFMAs, or after its wgmmas: with one stage after `wait 0`, with more one tile later, after `wait 1`. Before it gives a
+slot back, each of its lanes writes a word to SMEM, and its warps meet. The measured window
 reaches from a CTA's first instruction to its last tile; the result is stored outside it, so only a piece of it is here.
 """
 
@@ -54,6 +55,7 @@ def make_pipeline(tile_n: int, stages: int, consumer: str) -> Any:
             "b_smem": swizzled(RESERVED_SLOTS, TILE_K, tile_n),
             "full": plgpu.Barrier(num_arrivals=2, num_barriers=stages),
             "empty": plgpu.Barrier(num_arrivals=CONSUMERS, num_barriers=stages),
+            "words": plgpu.SMEM((CONSUMERS, 64, 2), jnp.float32),
         },
         grid=(132,),
         grid_names=("cta",),
@@ -72,6 +74,7 @@ def _pipeline_body(
     b_smem: Any,
     full: Any,
     empty: Any,
+    words: Any,
     stages: int,
     consume: Callable[..., None],
 ) -> None:
@@ -91,27 +94,37 @@ def _pipeline_body(
     def _consume() -> None:
         rows = pl.ds(warpgroup * 64, 64)
         out = out_gmem.at[pl.ds(lax.axis_index("cta") * TILE_M + warpgroup * 64, 64)]
-        consume(a_smem, b_smem, full, empty, rows, out, stages=stages)
+        consume(a_smem, b_smem, full, empty, words.at[warpgroup], rows, out, stages=stages)
+
+
+def _release(words: Any, empty: Any, slot: Any, values: jax.Array) -> None:
+    words[...] = values
+    plgpu.commit_smem()
+    plgpu.barrier_arrive(empty.at[slot])
 
 
 def _consume_values(
-    a_smem: Any, _b_smem: Any, full: Any, empty: Any, rows: Any, out: Any, *, stages: int, fmas: int
+    _a_smem: Any, _b_smem: Any, full: Any, empty: Any, words: Any, _rows: Any, out: Any, *, stages: int, fmas: int
 ) -> None:
     def step(tile: Any, values: jax.Array) -> jax.Array:
         slot = lax.rem(tile, stages)
         plgpu.barrier_wait(full.at[slot])
         if fmas:
-            values = a_smem[slot, rows, pl.ds(0, 2)].astype(jnp.float32)
+            # A lane of the probe reads one value of the tile; a single value of a swizzled tile cannot be read here.
+            values = words[...]
         for _ in range(fmas):
             values = values * 1.5
-        plgpu.barrier_arrive(empty.at[slot])
+        _release(words, empty, slot, values)
         return values
 
     out[...] = lax.fori_loop(0, NUM_TILES, step, jnp.zeros((64, 2), jnp.float32))
 
 
-def _consume_by_wgmma(a_smem: Any, b_smem: Any, full: Any, empty: Any, rows: Any, out: Any, *, stages: int) -> None:
+def _consume_by_wgmma(
+    a_smem: Any, b_smem: Any, full: Any, empty: Any, words: Any, rows: Any, out: Any, *, stages: int
+) -> None:
     tile_n = b_smem.shape[-1]
+    word = jnp.zeros((64, 2), jnp.float32)
 
     def accumulate(acc: Any) -> jax.Array:
         def step(tile: Any, _: None) -> None:
@@ -120,10 +133,10 @@ def _consume_by_wgmma(a_smem: Any, b_smem: Any, full: Any, empty: Any, rows: Any
             plgpu.wgmma(acc, a_smem.at[slot, rows], b_smem.at[slot])
             if stages == 1:
                 plgpu.wgmma_wait(0)
-                plgpu.barrier_arrive(empty.at[slot])
+                _release(words, empty, slot, word)
             else:
                 plgpu.wgmma_wait(1)
-                pl.when(tile > 0)(lambda: plgpu.barrier_arrive(empty.at[lax.rem(tile - 1, stages)]))
+                pl.when(tile > 0)(lambda: _release(words, empty, lax.rem(tile - 1, stages), word))
 
         lax.fori_loop(0, NUM_TILES, step, None)
         return acc[...]

@@ -21,7 +21,9 @@
   /* Opens a page of this application without loading it anew. */
   function go(href) {
     const url = new URL(href, window.location.href);
+    /* With `href`: `note` may have changed the address since, and Dash's own old one would win over the other parts. */
     window.dash_clientside.set_props("url", {
+      href: url.href,
       pathname: url.pathname,
       search: url.search,
       hash: url.hash,
@@ -53,8 +55,10 @@
     applyTheme(next);
   }
 
-  function toggleUnits() {
-    go(withParams({ units: params().get("units") === "ns" ? null : "ns" }));
+  /* Shows durations in the units that a button names, or else in the other ones. */
+  function toggleUnits(button) {
+    const next = button ? button.dataset.units : params().get("units") === "ns" ? "cycles" : "ns";
+    go(withParams({ units: next }));
   }
 
   function isPlainClick(event) {

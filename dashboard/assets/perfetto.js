@@ -1,8 +1,10 @@
 /* Hands the launch's trace to the Perfetto UI: the one in the page's frame, or ui.perfetto.dev if asked to. */
 "use strict";
 (function () {
-  const PING_MS = 100;
+  const PING_MS = 200;
   const API_WAIT_MS = 20000;
+  const SIGN_WAIT_MS = 3000; /* a UI that shows no sign of an interface by then has none */
+  const ONLINE = "https://ui.perfetto.dev";
 
   /* Asks a window with the Perfetto UI until it answers, then gives it the trace. */
   function handOver(target, origin, title, buffer, options) {
@@ -25,23 +27,29 @@
     return answer.arrayBuffer();
   }
 
-  /* The file's ns are cycles: show bare numbers, unless the user has chosen something else before. */
-  function showCycles() {
+  function say(text) {
+    const status = document.querySelector(".perfetto-status");
+    if (status) status.textContent = text;
+  }
+
+  /* The file's ns are cycles: show bare numbers, unless the user has chosen something else before. Light or dark is
+   * the dashboard's. */
+  function chooseSettings() {
     const key = "perfettoSettings";
     const settings = JSON.parse(window.localStorage.getItem(key) || "{}");
-    if (!settings.timestampFormat) window.localStorage.setItem(key, JSON.stringify({ ...settings, timestampFormat: "traceNs" }));
+    const theme = document.documentElement.dataset.theme;
+    window.localStorage.setItem(key, JSON.stringify({ timestampFormat: "traceNs", ...settings, theme }));
   }
 
   async function fill(frame) {
-    const status = document.querySelector(".perfetto-status");
-    status.textContent = "Writing the trace…";
+    say("Writing the trace …");
     const buffer = await fetchTrace(frame.dataset.trace);
-    status.textContent = "Loading the trace…";
+    say(`Loading the trace, ${(buffer.byteLength / 1e6).toFixed(1)} MB …`);
     const options = { keepApiOpen: true, localOnly: true };
     await handOver(frame.contentWindow, window.location.origin, frame.dataset.title, buffer, options);
-    status.textContent = "";
+    say("");
     frame.dataset.loaded = "true";
-    if (frame.dataset.target) status.textContent = await showTarget(frame);
+    if (frame.dataset.target) say(await showTarget(frame));
   }
 
   /* Shows what the URL selects: zooms by the documented message, and selects if this UI's own interface is in reach. */
@@ -67,8 +75,10 @@
   /* Returns the interface that the UI gives to bookmarklets once its trace is loaded, null if it has none. It is not
    * documented, so everything used is looked for. */
   async function readyApi(inside) {
-    for (const until = performance.now() + API_WAIT_MS; performance.now() < until;) {
+    const began = performance.now();
+    for (let waited = 0; waited < API_WAIT_MS; waited = performance.now() - began) {
       const api = inside.ctx;
+      if (!api && !inside.app && waited > SIGN_WAIT_MS) return null;
       const loads = inside.app && inside.app.isLoadingTrace;
       if (api && !loads && api.engine && api.selection && api.selection.selectSqlEvent) return api;
       await new Promise((resolve) => { window.setTimeout(resolve, PING_MS); });
@@ -76,25 +86,29 @@
     return null;
   }
 
+  /* The trace goes from this page to the other one inside the browser; the site does not get it. */
   async function openOnline(button) {
-    const origin = "https://ui.perfetto.dev";
-    const opened = window.open(origin);
+    const opened = window.open(ONLINE);
+    if (!opened) return say("The browser stopped the new tab: allow pop-ups for this page, or save the trace and open it there.");
+    say("Writing the trace …");
     const buffer = await fetchTrace(button.dataset.trace);
-    await handOver(opened, origin, document.title, buffer, { localOnly: true });
+    say("Waiting for ui.perfetto.dev …");
+    await handOver(opened, ONLINE, button.dataset.title, buffer, { localOnly: true });
+    return say("Opened in ui.perfetto.dev");
   }
 
   document.addEventListener("click", (event) => {
     const button = event.target.closest('[data-action="perfetto-online"]');
-    if (button) openOnline(button);
+    if (button) openOnline(button).catch((error) => say(error.message));
   });
 
   function start() {
     const frame = document.querySelector("iframe#perfetto:not([data-started])");
     if (!frame) return;
     frame.dataset.started = "true";
-    showCycles();
+    chooseSettings();
     frame.src = frame.dataset.source;
-    fill(frame).catch((error) => { document.querySelector(".perfetto-status").textContent = error.message; });
+    fill(frame).catch((error) => say(error.message));
   }
   new MutationObserver(start).observe(document.documentElement, { childList: true, subtree: true });
 })();

@@ -5,6 +5,7 @@
   const NOTE_AFTER_MS = 450;
   const MARGIN = 0.5; /* windows are fetched this much wider on both sides, so that panning shows boxes at once */
   const ZOOM_STEP = 1.35;
+  const KNOWN_AFTER_MS = 1000;
 
   function makeUnits(name, clockHz) {
     const ns = (cycles) => (cycles * 1e9) / clockHz;
@@ -42,6 +43,7 @@
       this.selection = null;
       this.data = null;
       this.history = [];
+      this.missing = ""; /* what the status says of analyses that are not there yet */
     }
 
     async start() {
@@ -60,6 +62,25 @@
       await this.readUrl();
       this.canvas.dataset.ready = "true";
       await Promise.all([this.search.start(), this.overview.start()]);
+      await this.awaitAnalyses();
+    }
+
+    /* Draws and describes anew what analyses find while the timeline is open already. */
+    async awaitAnalyses() {
+      for (let known = await this.source.known(); ; ) {
+        this.missing = known.bubbles ? "" : "; bubbles are still being found";
+        this.canvas.dataset.complete = known.bubbles && known.barrier_waits;
+        if (known.bubbles && known.barrier_waits) return;
+        await this.fetch();
+        await new Promise((resolve) => { window.setTimeout(resolve, KNOWN_AFTER_MS); });
+        if (!this.canvas.isConnected) return;
+        const before = known;
+        known = await this.source.known();
+        if (known.bubbles === before.bubbles && known.barrier_waits === before.barrier_waits) continue;
+        this.missing = "";
+        if (this.selection) await this.select(this.selection.key);
+        await this.readUrl();
+      }
     }
 
     /* Returns the function that gives box i its colour. */
@@ -147,11 +168,10 @@
         this.data = data;
         this.canvas.dataset.boxes = data.n;
         this.canvas.dataset.window = `${Math.round(t0)} ${Math.round(t1)}`;
-        const merged = data.standsFor > data.n ? `, ${data.standsFor.toLocaleString("en-US")} merged into them` : "";
+        const merged = data.standsFor > data.n ? ` for ${data.standsFor.toLocaleString("en-US")}, narrow ones merged` : "";
         this.status.textContent =
           `${data.n.toLocaleString("en-US")} boxes drawn${merged}; ${this.total.toLocaleString("en-US")} in the launch ` +
-          `(${Math.round(performance.now() - started)} ms)`;
-        this.status.title = this.status.textContent;
+          `(${Math.round(performance.now() - started)} ms)${this.missing}`;
       } catch (error) {
         this.status.textContent = `The timeline could not be loaded: ${error.message}`;
       }

@@ -66,7 +66,9 @@
       try {
         const answer = await fetch(this.root + "window?" + query, { signal: abort.signal });
         if (!answer.ok) throw new Error(await answer.text());
-        return decodeWindow(await answer.arrayBuffer());
+        const data = decodeWindow(await answer.arrayBuffer());
+        data.row = Int32Array.from(data.row, (place) => rows[place]);
+        return data;
       } catch (error) {
         if (error.name === "AbortError") return null;
         throw error;
@@ -79,6 +81,12 @@
     async search(q, where) {
       const answer = await fetch(this.root + "search?" + new URLSearchParams({ q, ...where }));
       return answer.ok ? answer.json() : null;
+    }
+
+    /* Returns which analyses are there: {bubbles, barrier_waits}. */
+    async known() {
+      const answer = await fetch(this.root + "known");
+      return answer.ok ? answer.json() : { bubbles: false, barrier_waits: false };
     }
 
     async overview() {

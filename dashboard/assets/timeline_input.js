@@ -142,11 +142,22 @@
     } else if (timeline.keyOf(i)) timeline.select(timeline.keyOf(i));
   }
 
+  function saveCanvas(canvas, name) {
+    canvas.toBlob((blob) => {
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(blob);
+      link.download = name;
+      link.click();
+      window.setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+    });
+  }
+
   function listenToPage(timeline) {
     const actions = {
       fit: () => timeline.show(0, timeline.end),
       back: () => timeline.back(),
       expand: () => { timeline.layout.openAll(); timeline.changed({ keep: true }); },
+      save: () => saveCanvas(timeline.canvas, `${timeline.root.dataset.launch}-timeline.png`),
       collapse: () => { timeline.layout.closeAll(); timeline.scroll = 0; timeline.changed({ keep: true }); },
     };
     for (const button of document.querySelectorAll("[data-timeline]")) {

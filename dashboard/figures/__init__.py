@@ -8,8 +8,8 @@ from dashboard.figures.compare import paired_gantt as paired_gantt
 from dashboard.figures.compare import waterfall as waterfall
 from dashboard.figures.critical_path import critical_path_strip as critical_path_strip
 from dashboard.figures.notebook import draw as draw
-from dashboard.figures.pipeline import pipeline_depth as pipeline_depth
 from dashboard.figures.pipeline import pipeline_gantt as pipeline_gantt
+from dashboard.figures.pipeline import pipeline_over_time as pipeline_over_time
 from dashboard.figures.roofline import roofline as roofline
 from dashboard.figures.sms import sm_heatmap as sm_heatmap
 from dashboard.figures.sms import sm_losses as sm_losses
@@ -23,8 +23,8 @@ __all__ = [
     "draw",
     "paired_gantt",
     "phase_strip",
-    "pipeline_depth",
     "pipeline_gantt",
+    "pipeline_over_time",
     "role_categories",
     "roofline",
     "sm_heatmap",

@@ -7,6 +7,7 @@ import math
 import plotly.graph_objects as go
 import polars as pl
 
+from dashboard.names import unit_name
 from dashboard.quantities import Units
 from dashboard.theme import INK, KIND_COLORS, style
 from profiler import Report
@@ -19,9 +20,10 @@ DIRECTION_MEANINGS = {
     WITHIN: "within a role",
 }
 _ORDER = ("memory", "memory+compute", "compute", "other")  # data flows from those that load to those that multiply
-_UNITS = {"tma_load": "TMA load", "tma_store": "TMA store", "tensor_core": "tensor core"}
 _STEPS = 24  # of a drawn curve
 _GAP = 4.0  # between two roles
+_LOOP = 0.3  # radius of a role's first loop; the next one is twice as large
+_LABEL_ROOM = 1.9  # beside a loop
 _REACH = 1.15  # how far the first edge bends; the next one twice as far
 
 
@@ -85,11 +87,14 @@ def barrier_graph(report: Report, units: Units, *, gross: bool = True) -> go.Fig
     longest = max(edges[column].max() or 0, 1)  # pyright: ignore[reportArgumentType]  # an integer column
     figure = go.Figure()
     used: dict[tuple[str, ...], int] = {}
+    outward = {role: -1 if x < max(at.values()) / 2 else 1 for role, x in at.items()}
     for edge in edges.iter_rows(named=True):
         ends = (edge["signaller"], edge["waiter"])
         level = used[ends] = used.get(ends, 0) + 1
         width = 1.5 + 6.5 * math.sqrt(edge[column] / longest)
-        _add_edge(figure, edge, _path(at[ends[0]], at[ends[1]], level, edge["direction"]), width, edge[column], units)
+        side = outward[ends[0]] if edge["direction"] == WITHIN else 0
+        path = _path(at[ends[0]], at[ends[1]], level, edge["direction"], side)
+        _add_edge(figure, edge, path, width, edge[column], units, side)
     for role, x in at.items():
         figure.add_annotation(
             x=x,
@@ -104,17 +109,23 @@ def barrier_graph(report: Report, units: Units, *, gross: bool = True) -> go.Fig
         )
     height = 0.75 + _REACH * max([*used.values(), 1])
     style(figure, height=min(max(int(125 * height), 220), 420), legend=False)
-    figure.update_xaxes(visible=False, range=[-1.6, max(at.values(), default=0) + 1.6])
+    loops = {
+        side: max((n for (one, other), n in used.items() if one == other and outward[one] == side), default=0)
+        for side in (-1, 1)
+    }
+    room = {side: 1.2 + (loops[side] and _LABEL_ROOM + _LOOP * loops[side]) for side in (-1, 1)}
+    figure.update_xaxes(visible=False, range=[-room[-1], max(at.values(), default=0) + room[1]])
     figure.update_yaxes(visible=False, range=[-height, height])
     return figure
 
 
-def _path(x0: float, x1: float, level: int, direction: str) -> tuple[list[float], list[float]]:
-    """Returns the points of an edge: an arc above for forward, below for backward, a loop above for within a role."""
+def _path(x0: float, x1: float, level: int, direction: str, outward: int) -> tuple[list[float], list[float]]:
+    """Returns the points of an edge: an arc above for forward, below for backward, a loop outward for within a role."""
     if direction == WITHIN:
         turns = [math.tau * step / _STEPS for step in range(_STEPS + 1)]
-        reach = 0.45 * _REACH * level
-        return [x0 - reach * math.sin(turn) for turn in turns], [reach * (1 - math.cos(turn)) for turn in turns]
+        reach = _LOOP * level
+        xs = [x0 + outward * (0.35 + reach * (1 - math.cos(turn))) for turn in turns]
+        return xs, [0.62 * level * math.sin(turn) for turn in turns]
     side = 1 if direction == FORWARD else -1
     shares = [step / _STEPS for step in range(_STEPS + 1)]
     xs = [x0 + (x1 - x0) * (share - 0.04 * math.sin(math.tau * share)) for share in shares]
@@ -128,10 +139,11 @@ def _add_edge(
     width: float,
     cycles: int,
     units: Units,
+    outward: int,
 ) -> None:
     xs, ys = path
     color = DIRECTION_COLORS[str(edge["direction"])]
-    via = _UNITS.get(str(edge["via"]), "")
+    via = unit_name(str(edge["via"]))
     text = f"<b>{edge['barrier']}</b>{f' by {via}' if via else ''}: {units.text(cycles)}"
     meaning = (
         f"<b>{edge['signaller']}</b>{f' (its {via})' if via else ''} completes <b>{edge['barrier']}</b>, "
@@ -163,6 +175,8 @@ def _add_edge(
         text=text,
         hovertext=meaning,
         showarrow=False,
-        yshift=13 if ys[middle] >= 0 else -13,
+        xanchor={-1: "right", 0: "center", 1: "left"}[outward],
+        xshift=6 * outward,
+        yshift=0 if outward else 13 if ys[middle] >= 0 else -13,
         font={"size": 12, "color": INK},
     )

@@ -7,6 +7,7 @@ import dataclasses
 import plotly.graph_objects as go
 import polars as pl
 
+from dashboard.names import unit_name
 from dashboard.quantities import Units
 from dashboard.theme import GRID, KIND_COLORS, SEQUENCE, style
 from profiler import Trace
@@ -14,7 +15,6 @@ from profiler import Trace
 MAX_PHASES = 400
 _PHASE_COLORS = ("rgba(128,138,150,0.10)", "rgba(128,138,150,0.24)")  # of even and of odd phases
 _LANE_PIXELS = 15
-_UNIT_NAMES = {"tma_load": "TMA load", "tma_store": "TMA store", "tensor_core": "tensor core"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,4 +162,4 @@ def _add_arrivals(figure: go.Figure, arrivals: pl.DataFrame, labels: dict[int, s
 
 
 def _source(name: str) -> str:
-    return _UNIT_NAMES.get(name, name) or "unknown"
+    return unit_name(name) or "unknown"

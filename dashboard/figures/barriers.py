@@ -5,18 +5,20 @@ from __future__ import annotations
 import plotly.graph_objects as go
 import polars as pl
 
+from dashboard.names import unit_name
 from dashboard.quantities import Units
-from dashboard.theme import LOSS, style
+from dashboard.theme import INK, LOSS, style
 from profiler import Report
 
 
-def barrier_matrix(report: Report, units: Units, *, gross: bool = False) -> go.Figure:
+def barrier_matrix(report: Report, units: Units, *, gross: bool = False, height: int = 0) -> go.Figure:
     """Draws blocked time as a matrix of waiter (rows) and releaser (columns).
 
     Args:
       report: the launch's report.
       units: of the durations.
       gross: True counts all blocked time, False only what the SM's tensor core did not cover.
+      height: pixels; 0: by the number of rows.
     """
     matrix = report.barrier_waits.matrix
     column = "blocked_cycles" if gross else "uncovered_cycles"
@@ -32,10 +34,11 @@ def barrier_matrix(report: Report, units: Units, *, gross: bool = False) -> go.F
     figure = go.Figure(
         go.Heatmap(
             z=values,
-            x=[_display(name) for name in releaser_names],
+            x=[unit_name(name) for name in releaser_names],
             y=waiters,
             text=text,
             texttemplate="%{text}",
+            textfont={"color": INK, "size": 12},
             colorscale=[list(stop) for stop in LOSS],
             zmin=0,
             showscale=False,
@@ -44,11 +47,7 @@ def barrier_matrix(report: Report, units: Units, *, gross: bool = False) -> go.F
             hovertemplate="<b>%{y}</b> waited for <b>%{x}</b><br>%{text}<extra></extra>",
         )
     )
-    style(figure, height=100 + 56 * max(len(waiters), 1), legend=False)
+    style(figure, height=height or 70 + 76 * max(len(waiters), 1), legend=False)
     figure.update_xaxes(title_text="released by", side="top", showgrid=False)
     figure.update_yaxes(title_text="waiting", showgrid=False, autorange="reversed")
     return figure
-
-
-def _display(name: str) -> str:
-    return {"tma_load": "TMA load", "tma_store": "TMA store", "tensor_core": "tensor core"}.get(name, name)

@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 import polars as pl
 
 from dashboard.quantities import share_text
-from dashboard.theme import CATEGORY_COLORS, KIND_COLORS, style
+from dashboard.theme import CATEGORY_COLORS, KIND_COLORS, LegendEntry, style
 from profiler import Report
 
 _BARRIER_SHADES = ("#ddaa33", "#ee6677", "#7a68b8", "#999933", "#e28e4c", "#44aa99")
@@ -41,9 +41,10 @@ def _part_name() -> pl.Expr:
     )
 
 
-def role_legend(report: Report) -> list[tuple[str, str]]:
-    """Returns (colour, name) of each part, in the order of the bars."""
-    return [(color, name) for name, _, color in _parts_in_order(role_parts(report))]
+def role_legend(report: Report) -> list[LegendEntry]:
+    """Returns an entry for each part, in the order of the bars."""
+    parts = _parts_in_order(role_parts(report))
+    return [LegendEntry(color, name, category == "wait") for name, category, color in parts]
 
 
 def role_categories(report: Report) -> go.Figure:

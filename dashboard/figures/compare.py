@@ -12,7 +12,7 @@ from dashboard.timeline.slots import READING
 from profiler.analysis.compare import CompareReport
 
 LONGER, SHORTER, TOTAL = "#ee6677", "#2a9d59", "#4477aa"
-_MAX_STEPS = 10
+_MAX_STEPS = 6
 
 
 def waterfall(compared: CompareReport, units: Units) -> go.Figure:
@@ -20,7 +20,7 @@ def waterfall(compared: CompareReport, units: Units) -> go.Figure:
     rows = [row for row in compared.causes.iter_rows(named=True) if abs(row["delta_cycles"]) >= 1]
     ordered = sorted(rows, key=lambda row: (-abs(row["delta_cycles"]), row["cause"], row["detail"], row["barrier"]))
     shown, rest = ordered[:_MAX_STEPS], ordered[_MAX_STEPS:]
-    labels = [", ".join(filter(None, (row["cause"], row["detail"], row["barrier"]))) for row in shown]
+    labels = ["<br>".join(filter(None, (row["cause"], row["detail"], row["barrier"]))) for row in shown]
     deltas = [row["delta_cycles"] for row in shown]
     if rest:
         labels.append("all else")
@@ -45,7 +45,7 @@ def waterfall(compared: CompareReport, units: Units) -> go.Figure:
     )
     style(figure, height=380, legend=False)
     figure.update_yaxes(title_text=f"{units.name} per SM in use", tickformat=",.3~s")
-    figure.update_xaxes(showgrid=False, tickangle=-20)
+    figure.update_xaxes(showgrid=False, tickangle=0)
     return figure
 
 

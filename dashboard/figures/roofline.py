@@ -57,7 +57,8 @@ def roofline(report: Report) -> go.Figure | None:
     figure.update_xaxes(
         type="log", title_text="FLOP per byte moved by TMA", range=[math.log10(low), math.log10(high)], dtick=1
     )
+    lowest = min([achieved, *(low * rate for _, rate in feeds)])
     figure.update_yaxes(
-        type="log", title_text="FLOP per cycle and SM", range=[math.log10(achieved / 40), math.log10(peak * 2)], dtick=1
+        type="log", title_text="FLOP per cycle and SM", range=[math.log10(lowest / 2), math.log10(peak * 2)], dtick=1
     )
     return figure

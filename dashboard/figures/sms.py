@@ -35,8 +35,14 @@ def busy_raster(sm: np.ndarray, begin: np.ndarray, end: np.ndarray, duration: in
     return raster
 
 
-def sm_heatmap(report: Report, units: Units) -> go.Figure:
-    """Draws the share of time in which each SM's tensor core had work, SM by time."""
+def sm_heatmap(report: Report, units: Units, *, height: int = 0) -> go.Figure:
+    """Draws the share of time in which each SM's tensor core had work, SM by time.
+
+    Args:
+      report: the launch's report.
+      units: of the time axis.
+      height: pixels of a small one without a colour scale; 0: by the number of SMs.
+    """
     intervals = tensor_core_intervals(report.trace)
     columns = {name: intervals[name].to_numpy().astype(np.int64) for name in ("sm", "begin", "end")}
     duration = max(report.window.end, 1)
@@ -49,11 +55,12 @@ def sm_heatmap(report: Report, units: Units) -> go.Figure:
             zmin=0,
             zmax=100,
             colorscale=[list(stop) for stop in SEQUENTIAL],
-            colorbar={"title": {"text": "busy"}, "ticksuffix": " %", "thickness": 10, "outlinewidth": 0},
+            colorbar={"ticksuffix": " %", "thickness": 10, "outlinewidth": 0, "xpad": 6, "dtick": 25},
             hovertemplate=f"SM %{{y}}<br>%{{x:,.0f}} {units.name}<br>tensor core busy %{{z}} %<extra></extra>",
         )
     )
-    style(figure, height=min(160 + 4 * len(raster), 680), legend=False)
+    figure.update_traces(showscale=not height)
+    style(figure, height=height or min(160 + 4 * len(raster), 680), legend=False)
     figure.update_xaxes(title_text=f"time ({units.name})", showgrid=False)
     figure.update_yaxes(title_text="SM", showgrid=False, autorange="reversed")
     return figure

@@ -7,7 +7,8 @@ import plotly.graph_objects as go
 
 from dashboard.quantities import Units
 from dashboard.theme import style
-from dashboard.timeline.index import TICKS, TimelineIndex
+from dashboard.timeline.index import TimelineIndex
+from dashboard.timeline.lanes import TICKS
 from dashboard.timeline.rows import Row
 from dashboard.timeline.window import visible_boxes
 

@@ -1,28 +1,20 @@
-"""Boxes of the timeline, arranged so that any window of any rows is found by binary search.
-
-A *lane* is a run of boxes of one row that do not overlap: spans of one nesting depth, transfers of one lane of a unit.
-Boxes are stored lane after lane and by time within one, so that begins and ends both ascend and a window is a slice.
-"""
+"""The boxes of a launch, arranged SM by SM when an SM is first looked at: opening a long launch costs no more."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import threading
+from collections.abc import Iterator
 
 import numpy as np
 import polars as pl
 
+from dashboard.timeline.lanes import COLUMNS, TICKS, Lanes
 from dashboard.timeline.losses import losses_table, tensor_core_intervals
-from dashboard.timeline.merging import Boxes, merge_narrow
 from dashboard.timeline.rows import Row, build_rows
 from dashboard.timeline.styles import Styles
 from profiler import Report
-
-_LONGEST = 1 << 38
-TICKS = 255  # the depth of instants, which are drawn as ticks
-_COLUMNS = ("row", "depth", "begin", "end", "id", "style", "slot", "phase")
-_COARSE_FROM = 1 << 18  # boxes of a lane from which on a coarse copy pays
-_COARSE_BOXES = 1 << 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,63 +22,104 @@ class TimelineIndex:
     """All boxes of a launch.
 
     Attributes:
+      report: the launch's report.
       rows: the rows, in drawing order.
       styles: what box styles mean.
-      boxes: all boxes, by lane, then time.
-      lane_row, lane_depth: row and depth of each lane, ascending.
-      lane_offsets: where each lane's boxes begin, and the total.
-      end: last moment of the launch, in cycles.
+      waits_for_bubbles: False leaves bubbles out as long as nobody has found them.
     """
 
+    report: Report
     rows: list[Row]
     styles: Styles
-    boxes: Boxes
-    lane_row: np.ndarray
-    lane_depth: np.ndarray
-    lane_offsets: np.ndarray
-    end: int
+    waits_for_bubbles: bool
+    _details: dict[int, Lanes] = dataclasses.field(default_factory=dict, repr=False)
+    _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock, repr=False)
 
     @classmethod
-    def of(cls, report: Report) -> TimelineIndex:
+    def of(cls, report: Report, *, waits_for_bubbles: bool = True) -> TimelineIndex:
         """Arranges a launch."""
-        rows, styles = build_rows(report), Styles.of(report)
-        number = {row.key: index for index, row in enumerate(rows)}
-        table = pl.concat(
-            [
-                _tensor_core_boxes(report, number, styles),
-                _span_boxes(report, number, styles),
-                _instant_boxes(report, number, styles),
-                _unit_boxes(report, number, styles),
-                _cta_boxes(report, number, styles),
-                _counter_boxes(report, number, styles),
-            ]
-        )
-        # One integer sorts several times faster than four columns; a launch is shorter than 2**38 cycles (two minutes).
-        lane_and_time = (pl.col("row").cast(pl.Int64) * 256 + pl.col("depth")) * _LONGEST + pl.col("begin")
-        table = table.with_columns(order=lane_and_time).sort("order", "end")
-        columns = {name: table[name].to_numpy() for name in _COLUMNS}
-        boxes = Boxes.single(**{name: columns[name] for name in _COLUMNS[2:]})
-        lane = columns["row"].astype(np.int64) * 256 + columns["depth"]
-        starts = np.flatnonzero(np.diff(lane, prepend=-1))
-        offsets = np.append(starts, len(lane))
-        return cls(rows, styles, boxes, lane[starts] // 256, lane[starts] % 256, offsets, report.trace.end)
+        return cls(report, build_rows(report), Styles.of(report), waits_for_bubbles)
+
+    @property
+    def end(self) -> int:
+        """Last moment of the launch, in cycles."""
+        return self.report.trace.end
+
+    @property
+    def num_boxes(self) -> int:
+        """Boxes of the launch without those of its tensor cores' rows."""
+        trace = self.report.trace
+        return sum(table.height for table in (trace.spans, trace.instants, trace.async_spans, trace.ctas))
+
+    @property
+    def has_bubbles(self) -> bool:
+        """True if the rows of SMs show bubbles."""
+        return self.waits_for_bubbles or self.report.is_known("bubbles")
+
+    def lanes_with(self, row: int) -> Lanes:
+        """Returns the lanes among which those of a row are."""
+        return self.tensor_cores if self.rows[row].kind == "sm" else self.details(self.rows[row].sm)
+
+    def in_drawing_order(self) -> Iterator[tuple[Lanes, range]]:
+        """Yields all lanes of the launch, in the order in which rows are drawn, as parts of `Lanes`."""
+        for number in self._sm_rows:
+            yield self.tensor_cores, self.tensor_cores.of_row(number)
+            details = self.details(self.rows[number].sm)
+            yield details, range(len(details.row))
+
+    @property
+    def tensor_cores(self) -> Lanes:
+        """The rows of SMs: use of their tensor cores and, if they have been found, bubbles by cause."""
+        return self._use_and_bubbles if self.has_bubbles else self._use
+
+    def details(self, sm: int) -> Lanes:
+        """Returns the rows below an SM: units, CTAs, warpgroups, counters."""
+        with self._lock:
+            if sm not in self._details:
+                numbers = self._numbers_of_sm.get(sm, {})
+                tables = (make(self, sm, numbers) for make in (_spans, _instants, _units, _ctas, _counters))
+                self._details[sm] = Lanes.of(list(tables), self.end)
+            return self._details[sm]
 
     @functools.cached_property
-    def coarse(self) -> dict[int, Boxes]:
-        """Merged copies of very long lanes, for windows that hold too much of one."""
-        counts = np.diff(self.lane_offsets)
-        return {
-            int(lane): merge_narrow(self.lane(int(lane)), 0, max(self.end / _COARSE_BOXES, 1.0))
-            for lane in np.flatnonzero(counts > _COARSE_FROM)
-        }
+    def _sm_rows(self) -> list[int]:
+        return [number for number, row in enumerate(self.rows) if row.kind == "sm"]
 
-    def lane(self, lane: int) -> Boxes:
-        """Returns all boxes of a lane."""
-        return self.boxes.slice(int(self.lane_offsets[lane]), int(self.lane_offsets[lane + 1]))
+    @functools.cached_property
+    def _numbers_of_sm(self) -> dict[int, dict[str, int]]:
+        """Numbers of the rows below each SM, by key."""
+        numbers: dict[int, dict[str, int]] = {}
+        for number, row in enumerate(self.rows):
+            numbers.setdefault(row.sm, {})[row.key] = number
+        return numbers
 
-    def lanes_of_row(self, row: int) -> range:
-        """Returns the numbers of a row's lanes."""
-        return range(*np.searchsorted(self.lane_row, [row, row + 1]).tolist())
+    @functools.cached_property
+    def _use(self) -> Lanes:
+        return Lanes.of([_use_of_tensor_cores(self)], self.end)
+
+    @functools.cached_property
+    def _use_and_bubbles(self) -> Lanes:
+        return Lanes.of([_use_of_tensor_cores(self), _losses(self)], self.end)
+
+    @functools.cached_property
+    def span_offsets(self) -> np.ndarray:
+        """Where each track's rows of `spans` begin, and the total."""
+        return _offsets(self.report.trace.spans, self.report.trace.tracks.height)
+
+    @functools.cached_property
+    def instant_offsets(self) -> np.ndarray:
+        """Where each track's rows of `instants` begin, and the total."""
+        return _offsets(self.report.trace.instants, self.report.trace.tracks.height)
+
+
+def _offsets(table: pl.DataFrame, num_tracks: int) -> np.ndarray:
+    return np.searchsorted(table["track"].to_numpy(), np.arange(num_tracks + 1))
+
+
+def _of_tracks(table: pl.DataFrame, offsets: np.ndarray, tracks: list[int]) -> pl.DataFrame:
+    """Returns the rows of some tracks from a table that is sorted by track."""
+    parts = [table.slice(int(offsets[track]), int(offsets[track + 1] - offsets[track])) for track in tracks]
+    return pl.concat(parts) if parts else table.clear()
 
 
 def _frame(table: pl.DataFrame, row: pl.Expr, style: pl.Expr, **columns: pl.Expr) -> pl.DataFrame:
@@ -94,7 +127,7 @@ def _frame(table: pl.DataFrame, row: pl.Expr, style: pl.Expr, **columns: pl.Expr
     given = {"row": row, "depth": pl.lit(0), "slot": pl.lit(-1), "phase": pl.lit(-1), "style": style} | columns
     types = {"row": pl.Int32, "depth": pl.Int32, "begin": pl.Int64, "end": pl.Int64, "id": pl.Int64}
     types |= {"style": pl.Int32, "slot": pl.Int32, "phase": pl.Int64}
-    return table.select(given[name].cast(types[name]).alias(name) for name in _COLUMNS).filter(pl.col("row") >= 0)
+    return table.select(given[name].cast(types[name]).alias(name) for name in COLUMNS).filter(pl.col("row") >= 0)
 
 
 def _numbered(key: pl.Expr, numbers: dict[str, int]) -> pl.Expr:
@@ -105,18 +138,21 @@ def _of_site(numbers: dict[int, int], fallback: int) -> pl.Expr:
     return pl.col("site").replace_strict(numbers, default=fallback, return_dtype=pl.Int32)
 
 
-def _by_id(table: pl.DataFrame, column: str, prefix: str, numbers: dict[str, int]) -> pl.Expr:
-    """Returns the row number by an integer column, looked up once per distinct value."""
-    known = {value: numbers.get(f"{prefix}:{value}", -1) for value in table[column].unique().to_list()}
+def _by_id(column: str, prefix: str, numbers: dict[str, int]) -> pl.Expr:
+    """Returns the row number by an integer column."""
+    known = {int(key.removeprefix(prefix)): number for key, number in numbers.items() if key.startswith(prefix)}
     return pl.col(column).replace_strict(known, default=-1, return_dtype=pl.Int32)
 
 
-def _span_boxes(report: Report, number: dict[str, int], styles: Styles) -> pl.DataFrame:
-    spans = report.trace.spans
+def _tracks(numbers: dict[str, int]) -> list[int]:
+    return sorted(int(key.removeprefix("track:")) for key in numbers if key.startswith("track:"))
+
+
+def _spans(index: TimelineIndex, _: int, numbers: dict[str, int]) -> pl.DataFrame:
     return _frame(
-        spans,
-        _by_id(spans, "track", "track", number),
-        _of_site(styles.span_of_site, styles.busy),
+        _of_tracks(index.report.trace.spans, index.span_offsets, _tracks(numbers)),
+        _by_id("track", "track:", numbers),
+        _of_site(index.styles.span_of_site, index.styles.busy),
         depth=pl.col("depth").clip(0, TICKS - 1),
         begin=pl.col("begin"),
         end=pl.col("begin") + pl.col("dur"),
@@ -126,12 +162,11 @@ def _span_boxes(report: Report, number: dict[str, int], styles: Styles) -> pl.Da
     )
 
 
-def _instant_boxes(report: Report, number: dict[str, int], styles: Styles) -> pl.DataFrame:
-    instants = report.trace.instants
+def _instants(index: TimelineIndex, _: int, numbers: dict[str, int]) -> pl.DataFrame:
     return _frame(
-        instants,
-        _by_id(instants, "track", "track", number),
-        _of_site(styles.span_of_site, styles.busy),
+        _of_tracks(index.report.trace.instants, index.instant_offsets, _tracks(numbers)),
+        _by_id("track", "track:", numbers),
+        _of_site(index.styles.span_of_site, index.styles.busy),
         depth=pl.lit(TICKS),
         begin=pl.col("time"),
         end=pl.col("time"),
@@ -141,12 +176,11 @@ def _instant_boxes(report: Report, number: dict[str, int], styles: Styles) -> pl
     )
 
 
-def _unit_boxes(report: Report, number: dict[str, int], styles: Styles) -> pl.DataFrame:
-    spans = report.trace.async_spans
+def _units(index: TimelineIndex, sm: int, numbers: dict[str, int]) -> pl.DataFrame:
     return _frame(
-        spans,
-        _numbered(pl.format("unit:{}:{}", "unit", "sm"), number),
-        _of_site(styles.async_of_site, styles.busy),
+        index.report.trace.async_spans.filter(pl.col("sm") == sm),
+        _numbered(pl.format("unit:{}:{}", "unit", "sm"), numbers),
+        _of_site(index.styles.async_of_site, index.styles.busy),
         depth=pl.col("lane").clip(0, TICKS - 1),
         begin=pl.col("begin"),
         end=pl.col("begin") + pl.col("dur"),
@@ -155,45 +189,36 @@ def _unit_boxes(report: Report, number: dict[str, int], styles: Styles) -> pl.Da
     )
 
 
-def _tensor_core_boxes(report: Report, number: dict[str, int], styles: Styles) -> pl.DataFrame:
-    """Returns, per SM, use of the tensor core and losses by cause, which together fill the window without overlap."""
-    busy = tensor_core_intervals(report.trace)
-    losses = losses_table(report.bubbles).with_row_index("loss")
-    return pl.concat(
-        [
-            _frame(
-                busy,
-                _by_id(busy, "sm", "sm", number),
-                pl.lit(styles.busy),
-                begin=pl.col("begin"),
-                end=pl.col("end"),
-                id=pl.lit(-1),
-            ),
-            _frame(
-                losses,
-                _by_id(losses, "sm", "sm", number),
-                pl.col("cause").replace_strict(styles.of_cause, default=styles.cta, return_dtype=pl.Int32),
-                begin=pl.col("begin"),
-                end=pl.col("begin") + pl.col("dur"),
-                id=pl.col("loss"),
-            ),
-        ]
-    )
+def _ctas(index: TimelineIndex, sm: int, numbers: dict[str, int]) -> pl.DataFrame:
+    ctas = index.report.trace.ctas.filter(pl.col("sm") == sm)
+    row, style = _by_id("cta", "cta:", numbers), pl.lit(index.styles.cta)
+    return _frame(ctas, row, style, begin=pl.col("begin"), end=pl.col("end"), id=pl.col("cta"))
 
 
-def _cta_boxes(report: Report, number: dict[str, int], styles: Styles) -> pl.DataFrame:
-    ctas = report.trace.ctas
-    row = _by_id(ctas, "cta", "cta", number)
-    return _frame(ctas, row, pl.lit(styles.cta), begin=pl.col("begin"), end=pl.col("end"), id=pl.col("cta"))
-
-
-def _counter_boxes(report: Report, number: dict[str, int], styles: Styles) -> pl.DataFrame:
+def _counters(index: TimelineIndex, sm: int, numbers: dict[str, int]) -> pl.DataFrame:
     """A counter's boxes carry its value as their id."""
-    groups = ["counter", "sm", "cta"]
-    steps = report.trace.counters.sort(*groups, "time", maintain_order=True).with_columns(
-        end=pl.col("time").shift(-1).over(groups).fill_null(report.trace.end)
-    )
-    row = _numbered(pl.format("counter:{}:{}:{}", *groups), number)
+    trace, groups = index.report.trace, ["counter", "sm", "cta"]
+    own = trace.counters.filter(pl.col("sm") == sm).sort(*groups, "time", maintain_order=True)
+    steps = own.with_columns(end=pl.col("time").shift(-1).over(groups).fill_null(trace.end))
     # Several changes at one moment: only the last one lasts.
     steps = steps.filter(pl.col("end") > pl.col("time"))
-    return _frame(steps, row, pl.lit(styles.counter), begin=pl.col("time"), end=pl.col("end"), id=pl.col("value"))
+    row, style = _numbered(pl.format("counter:{}:{}:{}", *groups), numbers), pl.lit(index.styles.counter)
+    return _frame(steps, row, style, begin=pl.col("time"), end=pl.col("end"), id=pl.col("value"))
+
+
+def _use_of_tensor_cores(index: TimelineIndex) -> pl.DataFrame:
+    busy = tensor_core_intervals(index.report.trace)
+    row, style = _by_id("sm", "sm:", _sm_numbers(index)), pl.lit(index.styles.busy)
+    return _frame(busy, row, style, begin=pl.col("begin"), end=pl.col("end"), id=pl.lit(-1))
+
+
+def _losses(index: TimelineIndex) -> pl.DataFrame:
+    """Returns the bubbles and edges, which fill a tensor core's time together with its use."""
+    losses = losses_table(index.report.bubbles).with_row_index("loss")
+    style = pl.col("cause").replace_strict(index.styles.of_cause, default=index.styles.cta, return_dtype=pl.Int32)
+    row, end = _by_id("sm", "sm:", _sm_numbers(index)), pl.col("begin") + pl.col("dur")
+    return _frame(losses, row, style, begin=pl.col("begin"), end=end, id=pl.col("loss"))
+
+
+def _sm_numbers(index: TimelineIndex) -> dict[str, int]:
+    return {row.key: number for number, row in enumerate(index.rows) if row.kind == "sm"}

@@ -34,6 +34,12 @@ class Boxes:
         """Makes boxes that stand for themselves only."""
         return cls(**columns, count=np.ones(len(columns["begin"]), np.int64))
 
+    @classmethod
+    def none(cls) -> Boxes:
+        """Makes no boxes."""
+        types = {"style": np.int32, "slot": np.int32}
+        return cls(**{name: np.zeros(0, types.get(name, np.int64)) for name in _KEEP})
+
     def __len__(self) -> int:
         return len(self.begin)
 

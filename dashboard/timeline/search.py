@@ -6,7 +6,8 @@ import dataclasses
 
 import numpy as np
 
-from dashboard.timeline.index import TICKS, TimelineIndex
+from dashboard.timeline.index import TimelineIndex
+from dashboard.timeline.lanes import TICKS, Lanes
 from profiler import Report
 
 MAX_TEXT = 80
@@ -65,24 +66,40 @@ def find_hit(
     styles = matching_styles(report, index, text)
     is_wanted = np.zeros(len(index.styles.styles) + 1, bool)
     is_wanted[styles] = True
-    boxes = np.flatnonzero(is_wanted[index.boxes.style] & (index.boxes.id >= 0))
-    if not len(boxes):
+    parts = [(lanes, _hits(lanes, part, is_wanted)) for lanes, part in (index.in_drawing_order() if styles else ())]
+    ends = np.cumsum([len(boxes) for _, boxes in parts])
+    total = int(ends[-1]) if parts else 0
+    if not total:
         return SearchAnswer(0, -1, "", [])
     if hit < 0:
-        hit = _first_in_view(index, boxes, row, t0)
-    hit %= len(boxes)
-    return SearchAnswer(len(boxes), hit, _key(index, int(boxes[hit])), styles)
+        hit = _first_in_view(parts, row, t0)
+    hit %= total
+    number = int(np.searchsorted(ends, hit, side="right"))
+    lanes, boxes = parts[number]
+    return SearchAnswer(total, hit, _key(index, lanes, int(boxes[hit - int(ends[number]) + len(boxes)])), styles)
 
 
-def _first_in_view(index: TimelineIndex, boxes: np.ndarray, row: int, t0: float) -> int:
+def _hits(lanes: Lanes, part: range, is_wanted: np.ndarray) -> np.ndarray:
+    """Returns the numbers of the hits among the boxes of some lanes that follow each other."""
+    first, last = (int(lanes.offsets[lane]) for lane in (part.start, part.stop))
+    boxes = lanes.boxes.slice(first, last)
+    return first + np.flatnonzero(is_wanted[boxes.style] & (boxes.id >= 0))
+
+
+def _first_in_view(parts: list[tuple[Lanes, np.ndarray]], row: int, t0: float) -> int:
     """Returns the first hit from a row on that lasts beyond a moment, else the first from that row on."""
-    lanes = index.lanes_of_row(min(max(row, 0), len(index.rows) - 1))
-    from_row = int(np.searchsorted(boxes, index.lane_offsets[lanes.start]))
-    later = np.flatnonzero(index.boxes.end[boxes[from_row:]] >= t0)
+    rows = np.concatenate([lanes.row[_lanes_of(lanes, boxes)] for lanes, boxes in parts])
+    ends = np.concatenate([lanes.boxes.end[boxes] for lanes, boxes in parts])
+    from_row = int(np.searchsorted(rows, row))
+    later = np.flatnonzero(ends[from_row:] >= t0)
     return from_row + int(later[0]) if len(later) else from_row
 
 
-def _key(index: TimelineIndex, box: int) -> str:
-    lane = int(np.searchsorted(index.lane_offsets, box, side="right")) - 1
-    kind = "instant" if index.lane_depth[lane] == TICKS else _KEY_OF_ROW[index.rows[int(index.lane_row[lane])].kind]
-    return f"{kind}:{int(index.boxes.id[box])}"
+def _lanes_of(lanes: Lanes, boxes: np.ndarray) -> np.ndarray:
+    return np.searchsorted(lanes.offsets, boxes, side="right") - 1
+
+
+def _key(index: TimelineIndex, lanes: Lanes, box: int) -> str:
+    lane = int(_lanes_of(lanes, np.array([box]))[0])
+    kind = "instant" if lanes.depth[lane] == TICKS else _KEY_OF_ROW[index.rows[int(lanes.row[lane])].kind]
+    return f"{kind}:{int(lanes.boxes.id[box])}"

@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from dashboard.names import unit_name
 from dashboard.quantities import Units
 from dashboard.timeline.losses import losses_table
 from profiler import Report
@@ -58,7 +59,7 @@ class Selection:
 def describe_selection(report: Report, key: str, units: Units) -> Selection | None:
     """Returns what is known about "span:ID", "async:ID", "instant:ID", "loss:ID", "bubble:SM:BEGIN" or "cta:ID".
 
-    None if there is no such thing.
+    None if there is no such thing, or if nobody has found the bubbles yet.
     """
     kind, _, rest = key.partition(":")
     find = _FINDERS.get(kind)
@@ -83,7 +84,7 @@ def _span(report: Report, numbers: list[int], units: Units) -> Selection | None:
     facts += [("source", _location(report, span["site"])), *_slot(span)]
     if not span["closed"]:
         facts.append(("note", "its end was not recorded; it is drawn up to the track's last event"))
-    waits = report.barrier_waits.waits.filter(pl.col("span") == span["span"])
+    waits = trace.waits.filter(pl.col("span") == span["span"])
     arrows: list[Arrow] = []
     related: list[tuple[str, str]] = []
     if waits.height:
@@ -98,14 +99,7 @@ def _wait(
     """Describes a barrier wait: whether it blocked, who released it and what that one had been doing."""
     if not wait["blocked"]:
         return [("blocked", "no: the phase was complete when the wait began")], [], []
-    facts = [
-        ("blocked", units.both(wait["blocked_cycles"])),
-        ("of it bare", f"{units.text(wait['uncovered_cycles'])} (tensor core had nothing in flight)"),
-        ("released by", _releaser(wait)),
-        ("which had been", f"{wait['had_been']} {wait['had_been_source']}".rstrip()),
-    ]
-    if wait["load_issued"] >= 0:
-        facts.append(("its load", f"issued at {wait['load_issued']:,}, took {units.text(wait['load_cycles'])}"))
+    facts = _blame(report, wait["span"], units)
     arrival = _row(report.trace.arrivals, wait["arrival"]) if wait["arrival"] >= 0 else None
     if arrival is None:
         return facts, [], []
@@ -114,8 +108,27 @@ def _wait(
     return facts, arrows, related
 
 
+def _blame(report: Report, span: int, units: Units) -> list[tuple[str, str]]:
+    """Returns what the analysis of waits says about one; that it is not there yet if nobody has asked for it."""
+    if not report.is_known("barrier_waits"):
+        return [("released by", "still being found")]
+    known = report.barrier_waits.waits.filter(pl.col("span") == span)
+    if known.is_empty():
+        return [("released by", "not known: the wait ended after the last moment of which everything is known")]
+    wait = known.row(0, named=True)
+    facts = [
+        ("blocked", units.both(wait["blocked_cycles"])),
+        ("of it bare", f"{units.text(wait['uncovered_cycles'])} (tensor core had nothing in flight)"),
+        ("released by", _releaser(wait)),
+        ("which had been", f"{wait['had_been']} {wait['had_been_source']}".rstrip()),
+    ]
+    if wait["load_issued"] >= 0:
+        facts.append(("its load", f"issued at {wait['load_issued']:,}, took {units.text(wait['load_cycles'])}"))
+    return facts
+
+
 def _releaser(wait: dict[str, Any]) -> str:
-    names = [_unit(wait["released_by"]), _unit(wait["releaser"])] if wait["released_by"] else ["unknown"]
+    names = [unit_name(wait["released_by"]), unit_name(wait["releaser"])] if wait["released_by"] else ["unknown"]
     return names[0] if names[0] == names[-1] else f"{names[0]} ({names[-1]})"
 
 
@@ -181,7 +194,7 @@ def _released_waits(report: Report, arrivals: pl.DataFrame, row: str) -> list[Ar
 
 
 def _loss(report: Report, numbers: list[int], units: Units) -> Selection | None:
-    loss = _row(losses_table(report.bubbles), numbers[0])
+    loss = _row(losses_table(report.bubbles), numbers[0]) if report.is_known("bubbles") else None
     if loss is None:
         return None
     begin, end = loss["begin"], loss["begin"] + loss["dur"]
@@ -204,7 +217,7 @@ def _loss(report: Report, numbers: list[int], units: Units) -> Selection | None:
 
 
 def _bubble_at(report: Report, numbers: list[int], units: Units) -> Selection | None:
-    if len(numbers) != 2:
+    if len(numbers) != 2 or not report.is_known("bubbles"):
         return None
     table = losses_table(report.bubbles).with_row_index("loss")
     found = table.filter((pl.col("sm") == numbers[0]) & (pl.col("begin") == numbers[1]))
@@ -242,7 +255,3 @@ def _slot(row: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _location(report: Report, site: int) -> str:
     return next((one.location for one in report.trace.header.sites if one.id == site), "") or "unknown"
-
-
-def _unit(name: str) -> str:
-    return {"tma_load": "TMA load", "tma_store": "TMA store", "tensor_core": "tensor core"}.get(name, name)

@@ -29,7 +29,7 @@ def slot_uses(trace: Trace, cta: int) -> pl.DataFrame:
     """
     rows: list[dict[str, Any]] = []
     for barrier in full_barriers(trace):
-        rounds = _rounds(trace, cta, barrier, _empty_barrier(trace, barrier))
+        rounds = _rounds(trace, cta, barrier, empty_barrier(trace, cta, barrier))
         for row in rounds.iter_rows(named=True):
             moments = (row["issued"], row["landed"], row["taken"], row["released"])
             for state, begin, end in zip((FILLING, HELD, READING), moments, moments[1:], strict=False):
@@ -61,13 +61,28 @@ def slot_shares(uses: pl.DataFrame) -> pl.DataFrame:
     return shares.with_columns(empty=1 - pl.sum_horizontal(parts)).drop("total").sort("barrier", "slot")
 
 
-def _empty_barrier(trace: Trace, full: str) -> str:
-    """Returns the barrier that producers wait on and that has as many slots as `full`, "" if there is none."""
+def empty_barrier(trace: Trace, cta: int, full: str) -> str:
+    """Returns the barrier that a CTA's producer waits on for a free slot of `full`, "" if there is none.
+
+    Several rings may have as many slots: of a load's ring is the barrier that its warpgroup waited on last before it.
+    A CTA with less work than slots does not wait; then the first one that does is asked.
+    """
     slots = {barrier.name: barrier.num_slots for barrier in trace.header.barriers}
-    filled = full_barriers(trace)
-    waited = trace.waits.filter(pl.col("role").str.contains("memory") & ~pl.col("barrier").is_in(filled))
-    counts = waited.group_by("barrier").len().sort("len", "barrier", descending=[True, False])
-    return next((name for name in counts["barrier"].to_list() if slots.get(name) == slots.get(full)), "")
+    rings = [name for name in slots if slots[name] == slots.get(full) and name not in full_barriers(trace)]
+    waits = trace.waits.filter(pl.col("barrier").is_in(rings) & pl.col("role").str.contains("memory"))
+    if waits.is_empty():
+        return ""
+    own = waits.filter(pl.col("cta") == cta)
+    waits = own if own.height else waits.filter(pl.col("cta") == waits["cta"][0])
+    tracks = waits["track"].unique().implode()
+    sites = [site.id for site in trace.header.sites if site.kind == "tma_load" and site.barrier == full]
+    loads = trace.spans.filter(pl.col("track").is_in(tracks) & pl.col("site").is_in(sites)).select("track", "begin")
+    before = loads.sort("begin").join_asof(
+        waits.select("track", "begin", "barrier").sort("begin"), on="begin", by="track", check_sortedness=False
+    )
+    before = before.drop_nulls("barrier")
+    counts = before.group_by("barrier").len().sort("len", "barrier", descending=[True, False])
+    return counts["barrier"][0] if counts.height else ""
 
 
 def _rounds(trace: Trace, cta: int, full: str, empty: str) -> pl.DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import plotly.graph_objects as go
 import polars as pl
 from dash import html
 from dash.development.base_component import Component
@@ -12,16 +13,34 @@ from dash.development.base_component import Component
 from dashboard import figures
 from dashboard.figures.barrier_graph import DIRECTION_COLORS, DIRECTION_MEANINGS
 from dashboard.figures.barrier_phases import barrier_phases
+from dashboard.names import unit_name
+from dashboard.theme import LegendEntry
 from dashboard.views import tables
+from dashboard.views.answers import costliest_barrier
 from dashboard.views.base import PageContext
-from dashboard.views.components import Column, card, chart, choice, download, empty, notes, select, table
+from dashboard.views.components import (
+    Column,
+    card,
+    chart,
+    choice,
+    cta_chooser,
+    empty,
+    notes,
+    table,
+    table_downloads,
+    time_chart,
+)
 
-_COUNTS = (("bare", "Bare"), ("gross", "All blocked time"))
+_LEGEND_PIXELS = 22
+_COUNTS = (
+    ("bare", "Bare", "Blocked while the SM's tensor core had nothing in flight: what other work did not cover."),
+    ("gross", "All blocked time", "Every wait that began before its phase was complete."),
+)
 
 
 def build(context: PageContext) -> Component:
     """Lays the page out."""
-    report, links, name = context.loaded.report, context.links, context.loaded.name
+    report, links = context.loaded.report, context.links
     if report.barrier_waits.barriers.is_empty():
         return html.Div(
             [
@@ -31,22 +50,23 @@ def build(context: PageContext) -> Component:
             className="page",
         )
     gross = context.state.count == "gross"
+    graph = figures.barrier_graph(report, context.units, gross=gross)
+    height = int(graph.layout["height"]) + _LEGEND_PIXELS  # both cards end at one line
     matrix = card(
         "Who waits for whom",
-        chart("barrier-matrix", figures.barrier_matrix(report, context.units, gross=gross)),
-        note="all blocked time" if gross else "blocked while the SM's tensor core had nothing in flight",
+        chart("barrier-matrix", figures.barrier_matrix(report, context.units, gross=gross, height=height)),
         actions=[choice(_COUNTS, context.state.count, lambda value: links.page("barriers", count=value), "Count")],
     )
-    barrier = context.state.barrier or report.barrier_waits.barriers["barrier"][0]
+    costliest = costliest_barrier(report) or report.barrier_waits.barriers.row(0, named=True)
+    barrier = context.state.barrier or costliest["barrier"]
     parts = [
         *notes(report.notes),
-        matrix,
-        _graph(context, gross),
+        html.Div([matrix, _graph(graph)], className="columns"),
         card(
             "By barrier",
             tables.barrier_waits(context),
             note="longest first; choose a barrier for its slots",
-            actions=[download("CSV", links.download(name, "barrier_waits.csv"))],
+            actions=table_downloads(context, "barrier_waits"),
         ),
         _phases(context, barrier),
         html.Div([_releasers(context, barrier), _slots(context, barrier)], className="columns tables"),
@@ -54,12 +74,12 @@ def build(context: PageContext) -> Component:
     return html.Div(parts, className="page")
 
 
-def _graph(context: PageContext, gross: bool) -> Component:
-    legend = [(color, DIRECTION_MEANINGS[direction]) for direction, color in DIRECTION_COLORS.items()]
+def _graph(graph: go.Figure) -> Component:
+    legend = [LegendEntry(color, DIRECTION_MEANINGS[direction]) for direction, color in DIRECTION_COLORS.items()]
     return card(
         "Who signals whom",
-        chart("barrier-graph", figures.barrier_graph(context.loaded.report, context.units, gross=gross), legend),
-        note="arrow: from who completes the phase to who waits; width and number: time blocked, as above",
+        chart("barrier-graph", graph, legend),
+        note="width: time blocked",
     )
 
 
@@ -74,11 +94,16 @@ def _phases(context: PageContext, barrier: str) -> Component:
     found = barrier_phases(trace, barrier, cta, max(state.t0, 0), state.t1)
     shown = f"{found.phases.height} of {found.total} phases shown" if found.phases.height < found.total else ""
     note = "; ".join(filter(None, ("per slot: arrivals, completion, who waited; drag to zoom", shown)))
-    actions = [select("cta", [(str(one), f"CTA {one}") for one in ctas], str(cta), "Of")]
+    actions = [cta_chooser(ctas, cta, "Of")]
     if found.phases.is_empty():
         reason = "No arrival on it is known in this window: a measured launch records those of warpgroups only."
         return card(title, empty("No phases", reason), actions=actions)
-    return card(title, chart("barrier-phases", figures.phase_strip(found, context.units)), note=note, actions=actions)
+    return card(
+        title,
+        time_chart(context, "barrier-phases", figures.phase_strip(found, context.units)),
+        note=note,
+        actions=actions,
+    )
 
 
 def _releasers(context: PageContext, barrier: str) -> Component:
@@ -87,7 +112,7 @@ def _releasers(context: PageContext, barrier: str) -> Component:
     longest = max((row["total_cycles"] for row in rows), default=1) or 1
     columns = [
         Column("Waiter", lambda row: row["role"]),
-        Column("Released by", lambda row: row["releaser"].replace("tma_load", "TMA load")),
+        Column("Released by", lambda row: unit_name(row["releaser"])),
         Column("which had been", lambda row: row["had_been"]),
         Column("at", lambda row: tables.source_link(context, row["had_been_source"])),
         Column("Count", lambda row: f"{row['count']:,}", lambda row: row["count"], is_number=True),

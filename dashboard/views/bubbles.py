@@ -8,14 +8,13 @@ from dash.development.base_component import Component
 from dashboard.theme import color_of_cause
 from dashboard.views import tables
 from dashboard.views.base import PageContext
-from dashboard.views.components import card, download, notes, swatch
+from dashboard.views.components import card, notes, swatch, table_downloads
 from profiler.analysis import Reading
 
 
 def build(context: PageContext) -> Component:
     """Lays the page out."""
     report = context.loaded.report
-    csv = context.links.download(context.loaded.name, "all_bubbles.csv")
     parts: list[Component] = [
         *notes(report.notes),
         card(
@@ -27,7 +26,7 @@ def build(context: PageContext) -> Component:
             "By cause and place",
             tables.bubbles(context),
             note="a cause's gain is an upper bound: something else may bound the kernel then",
-            actions=[download("Every bubble as CSV", csv)],
+            actions=[html.Span("every bubble:", className="muted"), *table_downloads(context, "all_bubbles")],
         ),
     ]
     readings = _readings(context)

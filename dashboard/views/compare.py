@@ -11,37 +11,53 @@ from dash.development.base_component import Component
 
 from dashboard import figures
 from dashboard.figures.pipeline import STATE_COLORS
-from dashboard.store import LoadedLaunch
+from dashboard.names import step_name
+from dashboard.state import ViewState
+from dashboard.store import LaunchStore, LoadedLaunch
+from dashboard.theme import LegendEntry
 from dashboard.timeline.slots import slot_uses
 from dashboard.views.base import PageContext
-from dashboard.views.components import NOTHING, Column, badge, card, chart, empty, notes, select, table, tile
-from profiler import CaptureError
+from dashboard.views.components import (
+    NOTHING,
+    Column,
+    badge,
+    card,
+    chart,
+    cta_chooser,
+    empty,
+    notes,
+    select,
+    table,
+    tile,
+)
+from profiler import CaptureError, Launch
 from profiler.analysis.compare import CompareReport, compare_reports
+
+PARTS = ("utilisation", "bubbles", "categories", "steady_state")
+"""What a comparison needs of both launches."""
 
 
 def build(context: PageContext) -> Component:
     """Lays the page out: the launch of the top bar against the one chosen here."""
-    others = [launch.name for launch in context.store.launches() if launch.name != context.loaded.name]
-    if not others:
+    others = _others(context.store, context.loaded.name)
+    launch = other_launch(context.store, context.loaded.name, context.state)
+    if launch is None:
         return html.Div(
             [empty("Nothing to compare with", "Record a second launch into the same profile directory.")],
             className="page",
         )
-    name = context.state.other if context.state.other in others else _before(context.loaded.name, others)
+    name = launch.name
     chooser = html.Div([select("other", [(one, one) for one in others], name, "Before")], className="toolbar")
-    launch = context.store.find(name)
     try:
-        other = context.store.load(launch) if launch is not None else None
+        other = context.store.load(launch, PARTS)
     except CaptureError as error:
         return html.Div([chooser, empty(f"{name} cannot be read", str(error))], className="page")
-    if other is None:
-        return html.Div([chooser, empty("Not here", f"There is no launch {name!r} any more.")], className="page")
     compared = compare_reports(other.report, context.loaded.report, across_devices=True)
     return html.Div(
         [
             chooser,
             _headline(context, other, compared),
-            *notes(list(compared.notes)),
+            *notes([f"Not the same in both: {note}" for note in compared.notes]),
             card(
                 "Where the difference comes from",
                 chart("compare-waterfall", figures.waterfall(compared, context.units)),
@@ -78,17 +94,29 @@ def _pipelines(context: PageContext, other: LoadedLaunch) -> list[Component]:
     before, after = (slot_uses(launch.trace, cta) for launch in (other, context.loaded))
     if before.is_empty() or after.is_empty():
         return []
-    chooser = select("cta", [(str(one), f"CTA {one}") for one in ctas], str(cta), "Of")
-    legend = [(color, state) for state, color in STATE_COLORS.items()]
+    chooser = cta_chooser(ctas, cta, "Of")
+    legend = [LegendEntry(color, state) for state, color in STATE_COLORS.items()]
     figure = figures.paired_gantt(before, after, context.units)
     return [
         card(
             "Pipelines side by side",
-            chart("compare-pipelines", figure, [*legend, ("transparent", "blank: empty")]),
+            chart("compare-pipelines", figure, [*legend, LegendEntry("transparent", "blank: empty")]),
             note="0 is when each CTA's first tile began to be read; both zoom together",
             actions=[chooser],
         )
     ]
+
+
+def other_launch(store: LaunchStore, name: str, state: ViewState) -> Launch | None:
+    """Returns the launch to compare launch `name` with: the one that is asked for, or else the one before it."""
+    others = _others(store, name)
+    if not others:
+        return None
+    return store.find(state.other if state.other in others else _before(name, others))
+
+
+def _others(store: LaunchStore, name: str) -> list[str]:
+    return [launch.name for launch in store.launches() if launch.name != name]
 
 
 def _before(name: str, others: list[str]) -> str:
@@ -133,14 +161,22 @@ def _table(context: PageContext, frame: pl.DataFrame, keys: tuple[str, ...]) -> 
         cycles("b_cycles", "After"),
         Column(
             f"Change ({units.name})",
-            lambda row: f"{units.convert(row['delta_cycles']):+,.0f}",
+            lambda row: _signed(units.convert(row["delta_cycles"])),
             lambda row: row["delta_cycles"],
             lambda row: abs(row["delta_cycles"]) / largest,
-            True,
+            is_number=True,
+            tone=lambda row: "bad" if row["delta_cycles"] > 0 else "good",
         ),
     ]
     return table(columns, rows, "Differences")
 
 
+def _signed(value: float) -> str:
+    return f"{value:+,.0f}" if abs(value) >= 0.5 else "0"
+
+
 def _text(name: str) -> Callable[[Mapping[str, Any]], str]:
-    return lambda row: str(row[name]).replace("_", " ") or NOTHING
+    """Returns what makes a cell: names of kinds are words, those of barriers are the author's."""
+    if name == "kind":
+        return lambda row: step_name(row[name])
+    return lambda row: row[name] or NOTHING

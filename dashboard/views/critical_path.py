@@ -11,20 +11,34 @@ from dash.development.base_component import Component
 
 from dashboard import figures
 from dashboard.figures.critical_path import color_of_step
+from dashboard.names import step_name
 from dashboard.quantities import share_text
+from dashboard.theme import LegendEntry
 from dashboard.views import tables
 from dashboard.views.base import PageContext
-from dashboard.views.components import NOTHING, Column, badge, card, chart, download, link, notes, swatch, table
+from dashboard.views.components import (
+    NOTHING,
+    Column,
+    badge,
+    card,
+    link,
+    notes,
+    swatch,
+    table,
+    table_downloads,
+    time_chart,
+)
+from dashboard.views.progress import section
 
 _MAX_ROWS = 24
 
 
 def build(context: PageContext) -> Component:
     """Lays the page out."""
-    report, links, name = context.loaded.report, context.links, context.loaded.name
+    report = context.loaded.report
     kinds = report.critical_path.parts.group_by("kind", maintain_order=True).agg(pl.col("share").sum())
     legend = [
-        (color_of_step(kind), f"{kind} {share_text(share)}")
+        LegendEntry(color_of_step(kind), f"{step_name(kind)} {share_text(share)}")
         for kind, share in kinds.sort("share", "kind", descending=[True, False]).iter_rows()
     ]
     return html.Div(
@@ -32,15 +46,18 @@ def build(context: PageContext) -> Component:
             *notes(report.notes),
             card(
                 "The path over time",
-                chart("critical-path", figures.critical_path_strip(report, context.units), legend),
+                time_chart(context, "critical-path", figures.critical_path_strip(report, context.units), legend),
                 note="consecutive steps from the launch's first moment to its last: they sum to its length",
             ),
-            html.Div([_what_if(context), _parts(context)], className="columns tables"),
+            html.Div(
+                [section(context, ("what_if",), "What if", lambda: _what_if(context)), _parts(context)],
+                className="columns tables",
+            ),
             card(
                 "Slack of everything else",
                 _slack(context),
                 note="by how much one occurrence could grow without moving the end",
-                actions=[download("CSV", links.download(name, "slack.csv"))],
+                actions=table_downloads(context, "slack"),
             ),
         ],
         className="page",
@@ -77,8 +94,8 @@ def _parts(context: PageContext) -> Component:
     rows = context.loaded.report.critical_path.parts.head(_MAX_ROWS).to_dicts()
     largest = max((row["share"] for row in rows), default=1.0) or 1.0
     columns = [
-        Column("Step", lambda row: swatch(color_of_step(row["kind"]), row["kind"])),
-        Column("of", lambda row: " ".join(filter(None, (row["role"], row["barrier"]))) or NOTHING),
+        Column("Step", lambda row: swatch(color_of_step(row["kind"]), step_name(row["kind"]))),
+        Column("of", lambda row: ", ".join(filter(None, (row["role"], row["barrier"]))) or NOTHING),
         Column("Source", lambda row: tables.source_link(context, row["source"])),
         Column("Count", lambda row: f"{row['count']:,}", lambda row: row["count"], is_number=True),
         Column(units.name, lambda row: units.number(row["cycles"]), lambda row: row["cycles"], is_number=True),
@@ -87,20 +104,23 @@ def _parts(context: PageContext) -> Component:
             lambda row: share_text(row["share"]),
             lambda row: row["share"],
             lambda row: row["share"] / largest,
-            True,
+            is_number=True,
+            meaning="Of the launch.",
         ),
     ]
     example = context.loaded.report.critical_path.steps
     on = example.filter(example["sm"] >= 0)["sm"]
-    more = [link("Its SM", context.links.page("timeline", sm=int(on.mode().sort()[0])))] if len(on) else []
+    more = (
+        [link("Its SM on the timeline", context.links.page("timeline", sm=int(on.mode().sort()[0])))] if len(on) else []
+    )
     return card("What the path consists of", table(columns, rows, "Critical path"), actions=more)
 
 
 def _slack(context: PageContext) -> Component:
     units = context.units
     columns = [
-        Column("Step", lambda row: swatch(color_of_step(row["kind"]), row["kind"])),
-        Column("of", lambda row: " ".join(filter(None, (row["role"], row["barrier"]))) or NOTHING),
+        Column("Step", lambda row: swatch(color_of_step(row["kind"]), step_name(row["kind"]))),
+        Column("of", lambda row: ", ".join(filter(None, (row["role"], row["barrier"]))) or NOTHING),
         Column("Source", lambda row: tables.source_link(context, row["source"])),
         Column("Count", lambda row: f"{row['count']:,}", lambda row: row["count"], is_number=True),
         Column(

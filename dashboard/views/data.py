@@ -9,14 +9,20 @@ import polars as pl
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from dashboard.downloads import table_names, table_of
+from dashboard.downloads import PARTS_OF_TABLES, table_names, table_of
 from dashboard.filtering import filter_table
 from dashboard.markup import extra
+from dashboard.state import ViewState
 from dashboard.views.base import PageContext
 from dashboard.views.components import Column, card, download, empty, notes, select, table
 from profiler import ParamsError
 
 MAX_ROWS = 300
+
+
+def needs(state: ViewState) -> tuple[str, ...]:
+    """Returns the part of the report that the chosen table is of."""
+    return PARTS_OF_TABLES.get(state.table, ())
 
 
 def build(context: PageContext) -> Component:
@@ -42,7 +48,7 @@ def build(context: PageContext) -> Component:
     )
     link = context.links.download
     files = [
-        download(text, link(context.loaded.name, file))
+        download(text, link(context.loaded.name, file, state.query if file.startswith(f"{name}.") else ""))
         for text, file in (
             ("CSV", f"{name}.csv"),
             ("Parquet", f"{name}.parquet"),

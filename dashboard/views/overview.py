@@ -3,72 +3,101 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 from dash import html
 from dash.development.base_component import Component
 
+from dashboard import figures
 from dashboard.markup import extra
-from dashboard.quantities import CYCLES, share_text
+from dashboard.quantities import share_text
 from dashboard.views import tables
+from dashboard.views.answers import answers
 from dashboard.views.base import PageContext
-from dashboard.views.components import NOTHING, Column, card, download, link, notes, table, tile
+from dashboard.views.components import Column, card, link, notes, table, table_downloads, time_chart
+from dashboard.views.overview_tiles import tiles
+from dashboard.views.progress import pending, section
+
+PARTS = ("utilisation", "bubbles", "barrier_waits", "categories", "steady_state", "critical_path", "what_if", "advice")
+"""What the page shows, in the order in which it is worth having."""
 
 
 def build(context: PageContext) -> Component:
-    """Lays the page out."""
-    report = context.loaded.report
-    name = context.loaded.name
-    csv = context.links.download
+    """Lays the page out. What is still being found has a card that says so in its place."""
+    sections = (
+        (("utilisation", "bubbles", "barrier_waits"), "Barrier waits", _barrier_waits),
+        (("utilisation", "bubbles"), "Tensor-core bubbles and losses", _bubbles),
+    )
+    charts = (
+        (("utilisation", "bubbles"), "Tensor cores", _tensor_cores),
+        (("categories",), "Warpgroups", _warpgroups),
+    )
     return html.Div(
         [
             _verdict(context),
-            *notes(report.notes),
-            _tiles(context),
-            html.Div(
-                [
-                    card(
-                        "Tensor cores",
-                        tables.budget_chart(report),
-                        note="time of the SMs in use: a bubble is time without an MMA in flight",
-                    ),
-                    card(
-                        "Warpgroups",
-                        tables.roles_chart(report),
-                        note="time of each role's warpgroups; waits are hatched",
-                    ),
-                ],
-                className="columns",
-            ),
-            *_advice(context),
-            card(
-                "Barrier waits",
-                tables.barrier_waits(context),
-                note="summed over all warpgroups; bare: while the SM's tensor core had nothing in flight",
-                actions=[
-                    download("CSV", csv(name, "barrier_waits.csv")),
-                    link("Who waits for whom", context.links.page("barriers")),
-                ],
-            ),
-            card(
-                "Tensor-core bubbles and losses",
-                tables.bubbles(context, limit=8),
-                note="longest first; gain ≤ says how much faster the kernel could get at most",
-                actions=[download("CSV", csv(name, "bubbles.csv")), link("All", context.links.page("bubbles"))],
-            ),
+            *(notes(context.loaded.report.notes) if context.missing("utilisation") is None else []),
+            tiles(context),
+            html.Div([_filled(context, *one) for one in charts], className="columns"),
+            *([] if context.missing("advice") else _advice(context)),
+            *(_filled(context, *one) for one in sections),
         ],
         className="page",
     )
 
 
-def _verdict(context: PageContext) -> Component:
+def _filled(
+    context: PageContext, parts: tuple[str, ...], title: str, build: Callable[[PageContext, str], Component]
+) -> Component:
+    return section(context, parts, title, lambda: build(context, title))
+
+
+def _tensor_cores(context: PageContext, title: str) -> Component:
     report = context.loaded.report
-    sentence = f"{report.verdict[:1].upper()}{report.verdict[1:]}."
-    limit = [html.P(f"{report.advice.limit}.", className="muted")] if report.advice.limit else []
-    return html.Section(
-        [html.P(sentence, className="verdict-sentence"), *limit],
-        className="verdict",
-        **extra({"aria-label": "Verdict"}),
+    return card(
+        title,
+        tables.budget_chart(report),
+        time_chart(context, "sm-map", figures.sm_heatmap(report, context.units, height=150)),
+        note="in use and in bubbles, in all and SM by SM",
+        actions=[link("SMs", context.links.page("sms"))],
     )
+
+
+def _warpgroups(context: PageContext, title: str) -> Component:
+    note = "time of each role; waits are hatched"
+    return card(title, tables.roles_chart(context.loaded.report), note=note)
+
+
+def _barrier_waits(context: PageContext, title: str) -> Component:
+    return card(
+        title,
+        tables.barrier_waits(context),
+        note="summed over all warpgroups; bare: while the SM's tensor core had nothing in flight",
+        actions=[
+            *table_downloads(context, "barrier_waits"),
+            link("Who waits for whom", context.links.page("barriers")),
+        ],
+    )
+
+
+def _bubbles(context: PageContext, title: str) -> Component:
+    return card(
+        title,
+        tables.bubbles(context, limit=6),
+        note="longest first; gain ≤ says how much faster the kernel could get at most",
+        actions=[*table_downloads(context, "bubbles"), link("All", context.links.page("bubbles"))],
+    )
+
+
+def _verdict(context: PageContext) -> Component:
+    progress = context.missing(*PARTS)
+    report = context.loaded.report
+    if progress is None:
+        sentence = f"{report.verdict[:1].upper()}{report.verdict[1:]}."
+        limit = [html.P(f"{report.advice.limit}.", className="muted")] if report.advice.limit else []
+        head = [html.P(sentence, className="verdict-sentence"), *limit]
+    else:
+        head = [pending(progress)]
+    return html.Section([*head, answers(context)], className="verdict", **extra({"aria-label": "Verdict"}))
 
 
 def _advice(context: PageContext) -> list[Component]:
@@ -102,66 +131,5 @@ def _advice(context: PageContext) -> list[Component]:
     ]
     rows = [dataclasses.asdict(item) for item in items]
     more = link("What if …", context.links.page("critical-path"))
-    return [card("What to try", table(columns, rows, "What to try"), note="largest gain first", actions=[more])]
-
-
-def _tiles(context: PageContext) -> Component:
-    report, units = context.loaded.report, context.units
-    use, waits = report.utilisation, report.barrier_waits.barriers
-    alive = max(report.window.end * report.categories.tracks.height, 1)
-    bare = int(waits["uncovered_cycles"].sum())
-    tiles = [
-        tile(
-            "Kernel",
-            units.text(report.kernel_cycles).removesuffix(" cycles"),
-            f"cycles = {report.kernel_us:,.2f} µs" if units.name == CYCLES else f"{report.kernel_cycles:,} cycles",
-            "From the first CTA's start to the last one's end.",
-        ),
-        tile(
-            "Tensor cores busy",
-            share_text(use.busy_share_of_used_sms),
-            f"on {use.sms_used} of {use.sms} SMs",
-            "Share of the launch in which an SM in use had an MMA in flight.",
-            use.busy_share_of_used_sms,
-        ),
-        tile(
-            "Of peak",
-            share_text(use.peak_share) if use.peak_flops_per_cycle else NOTHING,
-            f"{use.flops_per_cycle:,.0f} FLOP/cycle/SM",
-            "Floating-point operations per cycle over what the device's tensor cores can do, all SMs counted.",
-            use.peak_share if use.peak_flops_per_cycle else None,
-        ),
-        tile(
-            "Bubbles",
-            share_text(report.bubbles.bubble_share),
-            "between first and last MMA",
-            "Share of the launch in which an SM had no MMA in flight between its first and its last.",
-            report.bubbles.bubble_share,
-        ),
-        tile(
-            "Blocked at barriers",
-            share_text(int(waits["blocked_cycles"].sum()) / alive),
-            f"{units.text(bare)} of it bare",
-            "Share of all warpgroups' time in waits that began before their phase was complete. Bare: while the SM's "
-            "tensor core had nothing in flight.",
-            int(waits["blocked_cycles"].sum()) / alive,
-        ),
-        tile(
-            "Main loop",
-            units.text(report.steady_state.interval_cycles).removesuffix(" cycles")
-            if report.steady_state.interval_cycles
-            else NOTHING,
-            f"{'cycles ' if units.name == CYCLES else ''}per iteration, bound by {report.steady_state.bound_by}"
-            if report.steady_state.bound_by
-            else "no loop found",
-            "Median time from one iteration's wait for data to the next one's.",
-        ),
-        tile(
-            "Recording",
-            share_text(report.recording_share),
-            "of warpgroup time, included above",
-            "What storing events costs the warpgroups. The timeline contains it.",
-            report.recording_share,
-        ),
-    ]
-    return html.Div(tiles, className="tiles")
+    note = "largest gain first; a bound counts half, for few are reached"
+    return [card("What to try", table(columns, rows, "What to try"), note=note, actions=[more])]

@@ -7,19 +7,26 @@ from dash.development.base_component import Component
 
 from dashboard import ids
 from dashboard.markup import extra
+from dashboard.state import ViewState
 from dashboard.timeline.perfetto_slice import perfetto_target
 from dashboard.views.base import PageContext
 from dashboard.views.components import download, empty
 
 
+def needs(state: ViewState) -> tuple[str, ...]:
+    """Returns the parts of the report that the page needs: bubbles if one is selected."""
+    return ("bubbles",) if state.sel.startswith(("loss:", "bubble:")) else ()
+
+
 def build(context: PageContext) -> Component:
     """Lays the page out. `assets/perfetto.js` hands the trace over; the frame makes no request off this machine."""
     trace = context.links.download(context.loaded.name, "trace.pftrace")
+    title = f"{context.loaded.name} ({context.loaded.trace.header.device})"
     online = html.Button(
         "Open in ui.perfetto.dev",
         className="button small",
         title="The trace stays in your browser",
-        **extra({"data-action": "perfetto-online", "data-trace": trace}),
+        **extra({"data-action": "perfetto-online", "data-trace": trace, "data-title": title}),
     )
     toolbar = html.Div(
         [download("Save the trace", trace), online, html.Span(className="perfetto-status muted", role="status")],
@@ -41,7 +48,7 @@ def build(context: PageContext) -> Component:
             {
                 "data-source": f"{context.links.base_path}perfetto-ui/#!/viewer?mode=embedded",
                 "data-trace": trace,
-                "data-title": f"{context.loaded.name} ({context.loaded.trace.header.device})",
+                "data-title": title,
                 **_target(context),
             }
         ),

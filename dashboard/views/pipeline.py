@@ -10,11 +10,12 @@ from dash import html
 from dash.development.base_component import Component
 
 from dashboard import figures
-from dashboard.figures.pipeline import STATE_COLORS
+from dashboard.figures.pipeline import STATE_COLORS, depth_colors
 from dashboard.quantities import share_text
+from dashboard.theme import LegendEntry
 from dashboard.timeline.slots import FILLING, HELD, READING, full_barriers, slot_shares, slot_uses
 from dashboard.views.base import PageContext
-from dashboard.views.components import Column, card, chart, empty, link, notes, select, table, tile
+from dashboard.views.components import Column, card, cta_chooser, empty, link, notes, table, tile, time_chart
 
 
 def build(context: PageContext) -> Component:
@@ -28,25 +29,22 @@ def build(context: PageContext) -> Component:
     cta = context.state.cta if context.state.cta in ctas else ctas[0]
     sm = dict(trace.ctas.select("cta", "sm").iter_rows())[cta]
     uses = slot_uses(trace, cta)
-    chooser = select("cta", [(str(one), f"CTA {one}") for one in ctas], str(cta), "Show")
-    legend = [(color, state) for state, color in STATE_COLORS.items()]
+    chooser = cta_chooser(ctas, cta, "Show")
+    legend = [LegendEntry(color, state) for state, color in STATE_COLORS.items()]
+    depths = [LegendEntry(color, f"slots of {ring} with data") for ring, color in depth_colors(trace, cta).items()]
     parts = [
         *notes(report.notes),
         _answer(context, uses),
         card(
             f"Slots of CTA {cta}",
-            chart(
+            time_chart(
+                context,
                 "pipeline-slots",
-                figures.pipeline_gantt(uses, context.units, barriers),
-                [*legend, ("transparent", "blank: empty")],
+                figures.pipeline_over_time(trace, cta, uses, context.units, barriers),
+                [*legend, LegendEntry("transparent", "blank: empty"), *depths],
             ),
-            note=f"on SM {sm}; drag to zoom, double click to reset",
+            note=f"on SM {sm}; drag to zoom, double click to reset. Below: how many slots held data",
             actions=[chooser, link("Timeline", context.links.page("timeline", sm=sm, cta=cta))],
-        ),
-        card(
-            "Full slots over time",
-            chart("pipeline-depth", figures.pipeline_depth(trace, cta, context.units)),
-            note="0: the consumers starve; all: the producer is ahead",
         ),
         html.Div([_shares(uses), _steady_state(context)], className="columns tables"),
     ]
@@ -55,8 +53,7 @@ def build(context: PageContext) -> Component:
 
 def _answer(context: PageContext, uses: pl.DataFrame) -> Component:
     """Says whether more stages would help: how long slots lay full, empty, or in use, and the replay's estimate."""
-    scenarios = context.loaded.report.what_if.scenarios
-    stage = scenarios.filter(pl.col("scenario").str.starts_with("one more stage")).to_dicts()
+    progress = context.missing("what_if")
     shares = slot_shares(uses)
     means = {name: _mean(shares, name) for name in ("filling", "held", "reading", "empty")}
     tiles = [
@@ -83,22 +80,30 @@ def _answer(context: PageContext, uses: pl.DataFrame) -> Component:
             means["empty"],
         ),
     ]
-    if stage:
-        gain = stage[0]["gain_cycles"] / max(context.loaded.report.kernel_cycles, 1)
-        tiles.append(
-            tile(
-                "One more stage",
-                f"{gain:+.1%}".replace("+", "-") if gain else "no gain",
-                stage[0]["caveat"],
-                "Change of the kernel's time by replay on the graph of events: an estimate.",
-            )
-        )
+    tiles += _one_more_stage(context) if progress is None else [tile("One more stage", "…", progress.title.lower())]
     interval = context.loaded.report.steady_state
     bound = interval.bound_by or "no loop found"
     tiles.append(
         tile("Iteration", context.units.text(interval.interval_cycles), f"bound by {bound}", "Median over all CTAs.")
     )
     return html.Div(tiles, className="tiles")
+
+
+def _one_more_stage(context: PageContext) -> list[Component]:
+    """Returns a tile for each ring that the replay could give one more stage."""
+    scenarios = context.loaded.report.what_if.scenarios
+    rows = scenarios.filter(pl.col("scenario").str.starts_with("one more stage")).to_dicts()
+    cycles = max(context.loaded.report.kernel_cycles, 1)
+    meaning = "Change of the kernel's time by replay on the graph of events: an estimate."
+    return [
+        tile(
+            "One more stage",
+            f"\u2212{row['gain_cycles'] / cycles:.1%}" if row["gain_cycles"] else "no gain",
+            row["caveat"],
+            meaning,
+        )
+        for row in rows
+    ]
 
 
 def _mean(shares: pl.DataFrame, name: str) -> float:

@@ -22,21 +22,22 @@ def build(context: RunsContext) -> Component:
         return no_launches(str(context.store.path))
     rows = [_row(context, launch) for launch in context.launches]
     columns = [
-        Column("Launch", lambda row: link(row["name"], context.links.page("", launch=row["name"]))),
+        Column("Launch", lambda row: link(row["name"], context.links.page("", launch=row["name"]), class_name="short")),
         Column("Kernel", lambda row: row.get("kernel", NOTHING)),
         Column("Device", lambda row: row.get("device", NOTHING)),
-        Column("", _badges),
+        Column("Origin", _origin, meaning="Simulated here, or measured on a device."),
         Column("Grid", lambda row: row.get("grid", NOTHING)),
         Column("Time", lambda row: row.get("time", NOTHING), lambda row: row.get("ns", 0), is_number=True),
         Column(
             "Events",
-            lambda row: f"{row.get('events', 0):,}",
+            lambda row: f"{row['events']:,}" if "events" in row else NOTHING,
             lambda row: row.get("events", 0),
             is_number=True,
             meaning="Events stored on the device.",
         ),
+        Column("Recording", _recording, meaning="Whether the device's event buffer held everything."),
         Column("Written", lambda row: row["written"], lambda row: row["written_at"], is_number=True),
-        Column("", lambda row: _actions(context, row)),
+        Column("", lambda row: html.Span(_actions(context, row), className="short")),
     ]
     return html.Div(
         [
@@ -53,18 +54,22 @@ def build(context: RunsContext) -> Component:
 def _row(context: RunsContext, launch: Launch) -> dict[str, Any]:
     row: dict[str, Any] = {"name": launch.name} | _written(launch)
     try:
-        capture = context.store.summary(launch)
+        header, summary = context.store.header(launch), context.store.summary(launch)
     except CaptureError as error:
         return row | {"error": str(error)}
+    row |= {
+        "kernel": header.kernel,
+        "device": header.device,
+        "provenance": header.provenance,
+        "grid": "x".join(str(size) for size in header.grid) or "1",
+    }
+    if summary is None:
+        return row
     return row | {
-        "kernel": capture.header.kernel,
-        "device": capture.header.device,
-        "provenance": capture.header.provenance,
-        "grid": "x".join(str(size) for size in capture.header.grid) or "1",
-        "events": capture.events,
-        "dropped": capture.dropped,
-        "ns": capture.ns,
-        "time": time_text(capture.ns),
+        "events": summary.events,
+        "dropped": summary.dropped,
+        "ns": summary.ns,
+        "time": time_text(summary.ns),
     }
 
 
@@ -77,16 +82,20 @@ def _written(launch: Launch) -> dict[str, Any]:
     return {"written": text, "written_at": moment}
 
 
-def _badges(row: Mapping[str, Any]) -> list[Component | str]:
+def _origin(row: Mapping[str, Any]) -> Component | str:
     if "error" in row:
-        return [badge("cannot be read", "bad"), " ", html.Span(row["error"], className="muted")]
-    badges: list[Component | str] = [badge(row["provenance"], "good" if row["provenance"] == "simulated" else "")]
+        return badge("cannot be read", "bad")
+    return badge(row["provenance"], "" if row["provenance"] == "simulated" else "good")
+
+
+def _recording(row: Mapping[str, Any]) -> Component | str:
+    if "error" in row:
+        return html.Span(row["error"], className="muted")
+    if "dropped" not in row:
+        return html.Span("being read …", className="muted")
     if row["dropped"]:
-        badges += [
-            " ",
-            badge(f"{row['dropped']:,} events dropped", "warn", "The event buffer was full: raise profile_space."),
-        ]
-    return badges
+        return badge(f"{row['dropped']:,} dropped", "warn", "The event buffer was full: raise profile_space.")
+    return badge("complete", "good", "No event was dropped.")
 
 
 def _actions(context: RunsContext, row: Mapping[str, Any]) -> list[Component | str]:

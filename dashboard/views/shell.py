@@ -9,13 +9,14 @@ from dash.development.base_component import Component
 
 from dashboard import ids
 from dashboard.markup import extra
-from dashboard.quantities import CYCLES
+from dashboard.quantities import CYCLES, NANOSECONDS
 from dashboard.state import ViewState
 from dashboard.views.base import Links, Page
 from dashboard.views.components import badge, empty, link
 from profiler import Launch
 from profiler.trace import CaptureHeader
 
+PROGRESS_MS = 500
 _KEYS = (
     (
         "Everywhere",
@@ -52,7 +53,9 @@ def shell(refresh_seconds: float) -> Component:
         [
             dcc.Location(id=ids.URL, refresh="callback-nav"),
             dcc.Interval(id=ids.REFRESH, interval=int(refresh_seconds * 1000)),
+            dcc.Interval(id=ids.PROGRESS, interval=PROGRESS_MS, disabled=True),
             dcc.Store(id=ids.FINGERPRINT),
+            dcc.Store(id=ids.READINESS),
             html.Nav(id=ids.NAVIGATION, className="navigation", **extra({"aria-label": "Pages"})),
             html.Div(
                 [
@@ -96,7 +99,7 @@ def top_bar(
     )
     buttons = [
         _button("Copy link", "copy", "The URL restores exactly this view"),
-        _button("cycles" if state.units == CYCLES else "ns", "units", "Show durations in the other unit (U)"),
+        _units(state),
         _button("◐", "theme", "Light or dark (T)"),
         _button("?", "help", "Keys (?)"),
     ]
@@ -114,6 +117,20 @@ def _facts(header: CaptureHeader) -> list[Component]:
         html.Span(f"grid {grid}{cluster}, {header.num_warpgroups} warpgroups", className="muted top-fact"),
         html.Span(f"{header.clock_hz / 1e9:.3f} GHz", className="muted top-fact"),
     ]
+
+
+def _units(state: ViewState) -> Component:
+    """Returns the switch between cycles and ns."""
+    choices = [
+        html.Button(
+            name,
+            className="segment" + (" selected" if name == state.units else ""),
+            title=f"Durations in {name} (U)",
+            **extra({"data-action": "units", "data-units": name, "aria-pressed": str(name == state.units).lower()}),
+        )
+        for name in (CYCLES, NANOSECONDS)
+    ]
+    return html.Div(choices, className="segments", role="group", **extra({"aria-label": "Units"}))
 
 
 def _button(text: str, action: str, title: str) -> Component:
@@ -156,6 +173,17 @@ def unreadable(name: str, message: str, links: Links) -> Component:
     return html.Div(
         [empty(f"{name} cannot be read", text), link("All launches", links.page("runs", launch=""))], className="page"
     )
+
+
+def failed(title: str, error: Exception, links: Links) -> Component:
+    """Returns what is shown for a page that could not be made."""
+    text = [
+        html.P(f"{type(error).__name__}: {error}"),
+        html.P(
+            "This is a defect of the profiler; the server's console tells it in full. Other pages are not affected."
+        ),
+    ]
+    return html.Div([empty(f"{title} cannot be shown", text), link("Overview", links.page(""))], className="page")
 
 
 def not_found(what: str, links: Links) -> Component:

@@ -7,8 +7,9 @@ from dash.development.base_component import Component
 
 from dashboard import figures
 from dashboard.quantities import share_text
+from dashboard.views import tables
 from dashboard.views.base import PageContext
-from dashboard.views.components import Column, card, chart, empty, link, notes, table, tile
+from dashboard.views.components import Column, card, chart, empty, link, notes, table, table_downloads, tile, time_chart
 
 
 def build(context: PageContext) -> Component:
@@ -25,12 +26,12 @@ def build(context: PageContext) -> Component:
             _tiles(context),
             card(
                 "Tensor core of each SM over time",
-                chart("sm-heatmap", figures.sm_heatmap(report, units)),
+                time_chart(context, "sm-heatmap", figures.sm_heatmap(report, units)),
                 note="share of each time slice with an MMA in flight",
             ),
             card(
                 "Time of each SM's tensor core",
-                chart("sm-losses", figures.sm_losses(report, units)),
+                chart("sm-losses", figures.sm_losses(report, units), tables.budget_legend(report)),
                 note="in use, and losses by cause",
             ),
             _table(context),
@@ -117,4 +118,9 @@ def _table(context: PageContext) -> Component:
             "Between its first and last MMA.",
         ),
     ]
-    return card("Every SM", table(columns, rows, "SMs"), note=f"in {units.name}; choose one for its timeline")
+    return card(
+        "Every SM",
+        table(columns, rows, "SMs"),
+        note=f"in {units.name}; choose one for its timeline",
+        actions=table_downloads(context, "sms"),
+    )

@@ -8,7 +8,7 @@ from dash.development.base_component import Component
 from dashboard.markup import extra
 from dashboard.source_lines import LineCost, SourceFile, source_files
 from dashboard.views.base import PageContext
-from dashboard.views.components import card, empty, notes
+from dashboard.views.components import card, empty, link, notes
 
 _COLUMNS = ("self_cycles", "wait_cycles", "bubble_cycles")
 _CONTEXT_LINES = 14
@@ -53,6 +53,14 @@ def _file(context: PageContext, file: SourceFile) -> Component:
     )
 
 
+def _line_number(context: PageContext, file: SourceFile, cost: LineCost, number: int) -> Component | str:
+    """Returns the number, of a recorded line as a link to what it did on the timeline."""
+    if not cost.line:
+        return str(number)
+    href = context.links.page("timeline", find=f"{file.name}:{number}", sel="")
+    return link(str(number), href, "Show what this line did on the timeline")
+
+
 def _heading(title: str, meaning: str) -> Component:
     return html.Th(title, className="number", scope="col", title=meaning)
 
@@ -72,11 +80,11 @@ def _line(context: PageContext, file: SourceFile, number: int, most: dict[str, i
     for name in _COLUMNS:
         value = getattr(cost, name)
         shown = context.units.number(value) if value else ""
-        style = {"--bar-width": f"{value / most[name]:.1%}"}
+        style = {"--bar-share": f"{value / most[name]:.3f}"}
         cells.append(html.Td(shown, className=f"number bar {name.removesuffix('_cycles')}", style=style))
     cells += [
         html.Td(f"{cost.count:,}" if cost.count else "", className="number"),
-        html.Td(str(number), className="number line-number"),
+        html.Td(_line_number(context, file, cost, number), className="number line-number"),
         html.Td(text or " ", className="code source-text", title=cost.sites),
     ]
     return html.Tr(cells, id=f"{file.name}:{number}", className="" if cost.line else "cold")

@@ -12,12 +12,13 @@ from dash.development.base_component import Component
 from dashboard import figures
 from dashboard.figures.categories import role_legend
 from dashboard.figures.tensor_core import budget_parts
+from dashboard.names import unit_name
 from dashboard.quantities import share_text
-from dashboard.theme import color_of_cause
+from dashboard.theme import LegendEntry, color_of_cause
 from dashboard.views.base import PageContext
-from dashboard.views.components import NOTHING, Column, chart, empty, link, swatch, table
+from dashboard.views.components import NOTHING, Column, Content, chart, empty, link, swatch, table
 from profiler import Report
-from profiler.analysis import Cause, Detail, recommended_reading
+from profiler.analysis import Cause, Detail, Reading, recommended_reading
 from profiler.source_names import shorten_source
 
 _MAX_LOCATION = 22
@@ -74,17 +75,19 @@ def bubbles(context: PageContext, limit: int | None = None) -> Component:
             is_number=True,
             meaning=f"Upper bound ({units.name}): what the group costs the SM that has most of it.",
         ),
-        Column("What helps", lambda row: html.Span(row["reading"].remedy, title=row["reading"].meaning)),
-        Column("", lambda row: example_link(context, row, "show")),
-        *_in_perfetto(context, lambda row: example_link(context, row, "in Perfetto", "perfetto")),
+        Column("What helps", lambda row: _remedy(row["reading"])),
+        Column("", lambda row: _examples(context, lambda text, page: example_link(context, row, text, page))),
     ]
+    if limit is not None:
+        columns = [column for column in columns if column.title not in ("p50", "p95")]
     return table(columns, rows, "Tensor-core bubbles by cause")
 
 
 def barrier_waits(context: PageContext, role: str = "") -> Component:
     """Returns the table of waits by barrier and waiting role."""
     report = context.loaded.report
-    rows = [row | {"had_been": _main_blame(report, row)} for row in report.barrier_waits.barriers.iter_rows(named=True)]
+    rows: list[dict[str, Any]] = report.barrier_waits.barriers.to_dicts()
+    rows = [row | {"blame": main_blame(report, row)} for row in rows]
     rows = [row for row in rows if role in ("", row["role"])]
     if not rows:
         return empty("No barrier waits", "No warpgroup waited for a barrier, or no wait was recorded.")
@@ -119,23 +122,25 @@ def barrier_waits(context: PageContext, role: str = "") -> Component:
         _duration("p50", "p50_cycles", context),
         _duration("p95", "p95_cycles", context),
         _duration("Max", "max_cycles", context),
-        Column("Released by", lambda row: row["released_by"].replace("tma_load", "TMA load")),
+        Column("Released by", lambda row: unit_name(row["released_by"])),
         Column(
             "which had been",
-            lambda row: row["had_been"],
+            lambda row: _had_been(context, row["blame"]),
             meaning="What the releaser, or who issued the releasing load, did while it was waited for.",
         ),
-        Column("", lambda row: _longest_wait(context, row, "show")),
-        *_in_perfetto(context, lambda row: _longest_wait(context, row, "in Perfetto", "perfetto")),
+        Column("", lambda row: _examples(context, lambda text, page: _longest_wait(context, row, text, page))),
     ]
     return table(columns, rows, "Waits by barrier")
 
 
 def budget_chart(report: Report) -> Component:
     """Returns the bar of what the tensor cores did, with the share of each part."""
-    parts = budget_parts(report)
-    legend = [(part.color, f"{part.name} {share_text(part.share)}") for part in parts]
-    return chart("tensor-core-budget", figures.tensor_core_budget(report), legend)
+    return chart("tensor-core-budget", figures.tensor_core_budget(report), budget_legend(report))
+
+
+def budget_legend(report: Report) -> list[LegendEntry]:
+    """Returns an entry for each part of the tensor cores' time, with its share."""
+    return [LegendEntry(part.color, f"{part.name} {share_text(part.share)}") for part in budget_parts(report)]
 
 
 def roles_chart(report: Report) -> Component:
@@ -143,7 +148,7 @@ def roles_chart(report: Report) -> Component:
     return chart("role-categories", figures.role_categories(report), role_legend(report))
 
 
-def example_link(context: PageContext, row: Mapping[str, Any], text: str, page: str = "timeline") -> Component:
+def example_link(context: PageContext, row: Mapping[str, Any], text: str, page: str) -> Component:
     """Returns a link to the longest example of a group of bubbles: on the timeline, or on another `page`."""
     begin, dur = row["example_begin"], row["example_dur"]
     return link(
@@ -161,12 +166,22 @@ def source_link(context: PageContext, location: str) -> Component | str:
     return link(shorten_source(location, _MAX_LOCATION), f"{context.links.page('source')}#{location}", location, "code")
 
 
-def _in_perfetto(context: PageContext, cell: Callable[[Mapping[str, Any]], Component | str]) -> list[Column]:
-    """Returns the column of links to the Perfetto page, nothing where there is no Perfetto UI."""
-    return [Column("", cell)] if context.perfetto_ui else []
+def _examples(context: PageContext, show: Callable[[str, str], Component | str]) -> Component:
+    """Returns links to the longest example: on the timeline, and in the Perfetto UI where there is one."""
+    in_perfetto = [show("Perfetto", "perfetto")] if context.perfetto_ui else []
+    return html.Span([show("show", "timeline"), *in_perfetto], className="row-actions")
 
 
-def _longest_wait(context: PageContext, row: Mapping[str, Any], text: str, page: str = "timeline") -> Component | str:
+def _had_been(context: PageContext, blame: Mapping[str, Any]) -> Content:
+    place = blame["had_been_source"]
+    return [f"{blame['had_been']} ", source_link(context, place)] if place else blame["had_been"]
+
+
+def _remedy(reading: Reading) -> Component:
+    return html.Div(reading.remedy, title=f"{reading.remedy}. {reading.meaning}.", className="clamp")
+
+
+def _longest_wait(context: PageContext, row: Mapping[str, Any], text: str, page: str) -> Component | str:
     waits = context.loaded.report.barrier_waits.waits
     of_row = waits.filter((pl.col("barrier") == row["barrier"]) & (pl.col("role") == row["role"]))
     if of_row.is_empty():
@@ -202,8 +217,9 @@ def _place(row: Mapping[str, Any]) -> str:
     return f"{row['barrier']} ← {root}" if root and root != row["barrier"] else row["barrier"] or NOTHING
 
 
-def _main_blame(report: Report, row: Mapping[str, Any]) -> str:
+def main_blame(report: Report, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what the usual releaser of a row of `BarrierWaitReport.barriers` had been doing: a row of `releasers`."""
     releasers = report.barrier_waits.releasers
     same = (pl.col(name) == row[name] for name in ("barrier", "role"))
     blame = releasers.filter(*same, pl.col("releaser") == row["released_by"]).head(1).to_dicts()
-    return f"{blame[0]['had_been']} {blame[0]['had_been_source']}".rstrip() if blame else ""
+    return blame[0] if blame else {"had_been": NOTHING, "had_been_source": ""}

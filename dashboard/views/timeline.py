@@ -7,11 +7,20 @@ from dash.development.base_component import Component
 
 from dashboard import ids
 from dashboard.markup import extra
-from dashboard.theme import CAUSE_COLORS, HATCHED_KINDS, KIND_COLORS, SEQUENCE
+from dashboard.theme import CAUSE_COLORS, HATCHED_KINDS, KIND_COLORS, SEQUENCE, LegendEntry
+from dashboard.timeline.styles import FALLBACK, Styles
 from dashboard.views.base import PageContext
-from dashboard.views.components import choice, notes
+from dashboard.views.components import choice, notes, swatch
+from profiler.source_names import shorten_source
 
-COLORINGS = (("kind", "Kind"), ("slot", "Slot"), ("phase", "Round"), ("line", "Source line"))
+COLORINGS = (
+    ("kind", "Kind", "What each box is: work of a unit, a wait, a cause of a bubble."),
+    ("slot", "Slot", "Which slot of a ring of barriers or buffers a box uses."),
+    ("phase", "Round", "How often a slot had been used before: a tile keeps its colour from load to release."),
+    ("line", "Source line", "Which line of the kernel a box comes from."),
+)
+_MAX_LINES = 24
+_SAVES = "Save what is drawn as a picture"
 _LEGEND = (
     ("tensor_core", "tensor core busy"),
     ("tma_load", "TMA load"),
@@ -39,8 +48,8 @@ def build(context: PageContext) -> Component:
             html.Button(
                 "Collapse", className="button small", **extra({"data-timeline": "collapse"}), title="Close all SMs"
             ),
+            html.Button("PNG", className="button small", **extra({"data-timeline": "save"}), title=_SAVES),
             *_search(state.find),
-            html.Span(className="timeline-status muted", role="status"),
         ],
         className="toolbar",
     )
@@ -56,8 +65,9 @@ def build(context: PageContext) -> Component:
         ],
         className="timeline-frame",
     )
+    status = html.Div(className="timeline-status muted", role="status")
     panel = html.Aside(
-        [html.Div(_hint(), className="timeline-details", **extra({"aria-live": "polite"})), _legend()],
+        [html.Div(_hint(), className="timeline-details", **extra({"aria-live": "polite"})), _legend(context)],
         className="timeline-panel",
     )
     attributes = {
@@ -67,7 +77,7 @@ def build(context: PageContext) -> Component:
         "data-color": state.color,
         "data-sequence": " ".join(SEQUENCE),
     }
-    main = html.Div([overview, canvas], className="timeline-main")
+    main = html.Div([overview, canvas, status], className="timeline-main")
     body = html.Div([main, panel], id=ids.TIMELINE, className="timeline", **extra(attributes))
     return html.Div([*notes(context.loaded.report.notes), toolbar, body], className="page page-timeline")
 
@@ -92,15 +102,37 @@ def _hint() -> list[Component]:
     ]
 
 
-def _legend() -> Component:
-    kinds = [_legend_entry(label, KIND_COLORS[kind], kind in HATCHED_KINDS) for kind, label in _LEGEND]
-    causes = [_legend_entry(cause, color, True) for cause, color in CAUSE_COLORS.items()]
+def _legend(context: PageContext) -> Component:
+    """Explains the colours that are chosen. Waits are hatched whatever the colours mean."""
+    entries = {"slot": _slot_legend, "phase": _round_legend, "line": _line_legend}
+    if context.state.color in entries:
+        title, parts = entries[context.state.color](context)
+        return html.Div([html.H3(title), html.Div([swatch(one.color, one.text) for one in parts])], className="legend")
+    kinds = [swatch(KIND_COLORS[kind], label, kind in HATCHED_KINDS) for kind, label in _LEGEND]
+    causes = [swatch(color, cause, hatched=True) for cause, color in CAUSE_COLORS.items()]
     return html.Div(
         [html.H3("Work and waits"), html.Div(kinds), html.H3("Bubbles of an SM's tensor core"), html.Div(causes)],
         className="legend",
     )
 
 
-def _legend_entry(label: str, color: str, hatched: bool) -> Component:
-    square = html.I(className="swatch hatched" if hatched else "swatch", style={"background-color": color})
-    return html.Span([square, label], className="swatch-label")
+def _in_turn(number: int) -> str:
+    return SEQUENCE[number % len(SEQUENCE)]
+
+
+def _slot_legend(context: PageContext) -> tuple[str, list[LegendEntry]]:
+    slots = max((barrier.num_slots for barrier in context.loaded.trace.header.barriers), default=0)
+    shown = [LegendEntry(_in_turn(slot), f"slot {slot}") for slot in range(min(slots, len(SEQUENCE)))]
+    return "Slots of barriers and buffers", [*shown, LegendEntry(FALLBACK, "no slot")]
+
+
+def _round_legend(_: PageContext) -> tuple[str, list[LegendEntry]]:
+    rounds = [LegendEntry(color, f"round {number}") for number, color in enumerate(SEQUENCE)]
+    return f"Uses of a slot; colours repeat after {len(SEQUENCE)}", [*rounds, LegendEntry(FALLBACK, "no slot")]
+
+
+def _line_legend(context: PageContext) -> tuple[str, list[LegendEntry]]:
+    styles = Styles.of(context.loaded.report).styles
+    lines = dict.fromkeys(style.line for style in styles if style.line)
+    shown = [LegendEntry(_in_turn(number), shorten_source(line)) for number, line in enumerate(lines)]
+    return "Lines of the kernel", [*shown[:_MAX_LINES], LegendEntry(FALLBACK, "no line")]

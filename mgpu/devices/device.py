@@ -15,6 +15,9 @@ from typing import Any, NamedTuple
 
 from mgpu.errors import DeviceError
 
+POWER_CAPPED = "power_capped"
+"""Value for `clock_hz` that lets a run settle at the clock which the power limit allows."""
+
 POSITIVE_UNITS = ("count", "Hz", "bytes", "bytes/s", "bytes/cycle", "rows/cycle", "lanes/cycle", "slots/cycle")
 
 
@@ -49,10 +52,14 @@ class Device:
 
     name: str
 
-    # Clocks. `clock_hz` is the default of a run: the clock under tensor-core load, below the boost clock.
+    # Clocks. `clock_hz` is that of a run: by default the clock under tensor-core load, below the boost clock. If
+    # `is_power_capped`, runs start with it and settle at the clock of `mgpu.devices.power`.
     num_sms: int = _number("count")
     clock_hz: int = _number("Hz")
     boost_clock_hz: int = _number("Hz")
+    full_load_clock_hz: int = _number("Hz")  # power-capped, with tensor cores that never pause
+    power_base_load: float = _number("fraction")  # power of the rest, relative to that of busy tensor cores
+    power_hbm_bandwidth: int = _number("bytes/s")  # HBM traffic that takes the whole power limit
     globaltimer_step_ns: int = _number("ns")
 
     # What an SM holds.
@@ -91,6 +98,7 @@ class Device:
     tma_row_bytes: int = _number("bytes")
     tma_rows_per_cycle: int = _number("rows/cycle")
     tma_bytes_per_cycle: int = _number("bytes/cycle")
+    tma_wgmma_contention: float = _number("fraction")  # by which a load takes longer that starts while wgmmas run
     tma_store_latency_cycles: int = _number("cycles")
     tma_store_read_latency_cycles: int = _number("cycles")
     tma_store_bytes_per_cycle: int = _number("bytes/cycle")
@@ -107,7 +115,6 @@ class Device:
 
     # Synchronisation.
     mbarrier_arrive_cycles: int = _number("cycles")
-    mbarrier_expect_tx_cycles: int = _number("cycles")
     mbarrier_try_wait_cycles: int = _number("cycles")
     mbarrier_hop_cycles: int = _number("cycles")  # phase complete -> waiter runs
     named_barrier_cycles: int = _number("cycles")
@@ -148,6 +155,8 @@ class Device:
     # Recording.
     record_event_cycles: int = _number("cycles")
 
+    is_power_capped: bool = False
+
     numbers: Mapping[str, DeviceNumber] = dataclasses.field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -168,21 +177,27 @@ class Device:
         check_number_names(self.name, (name,))
         return self.numbers[name]
 
-    def override(self, **numbers: int | float) -> Device:
+    def override(self, **numbers: Any) -> Device:
         """Returns a copy of the device with some numbers replaced.
 
         Args:
-          **numbers: field name and new value, in the field's unit.
+          **numbers: field name and new value, in the field's unit. `clock_hz="power_capped"` lets each kernel settle at
+            the clock that the power limit allows it.
 
         Raises:
           DeviceError: a name is unknown, or a value has the wrong type or sign.
         """
         check_number_names(self.name, numbers)
+        is_power_capped = self.is_power_capped
+        if "clock_hz" in numbers:
+            is_power_capped = numbers["clock_hz"] == POWER_CAPPED
+            if is_power_capped:
+                del numbers["clock_hz"]
         values = {name: check_value(self.name, name, value) for name, value in numbers.items()}
         changed = dict(self.numbers)
         for name, value in values.items():
             changed[name] = DeviceNumber(value, unit_of(name), "set by Device.override", "L")
-        return dataclasses.replace(self, **values, numbers=changed)
+        return dataclasses.replace(self, **values, is_power_capped=is_power_capped, numbers=changed)
 
 
 _FIELDS = {field.name: field for field in dataclasses.fields(Device) if "unit" in field.metadata}

@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.core import ShapedArray
+from jax.extend import core as jex_core
 
 from mgpu.errors import Unsupported
 from mgpu.frontend.build import build_program
@@ -79,7 +81,7 @@ def import_kernel(
     # An operand is an array, a JAX ref (which the kernel also writes), or a plain value that the kernel closes over.
     arrays = [index for index, var in enumerate(parts.operands) if isinstance(var.aval, AbstractRef)]
     mutable = [index for index in arrays if isinstance(equation.invars[index].aval, AbstractRef)]
-    inputs = [values[index][...] if index in mutable else values[index] for index in arrays]
+    inputs = [values[index][...] if index in mutable else jnp.asarray(values[index]) for index in arrays]
     outputs = [*out_avals, *(equation.invars[index].aval.inner_aval for index in mutable)]
     scope = _scratch_scope(jaxpr)
     axes = axis_names(mesh)
@@ -173,7 +175,7 @@ class _Scope:
         if self.equation is None:
             translator.evaluate(kernel, [bound[v] for v in kernel.constvars], [bound[v] for v in kernel.invars])
             return
-        consts = [bound[var] for var in self.equation.invars]
+        consts = [atom.val if isinstance(atom, jex_core.Literal) else bound[atom] for atom in self.equation.invars]
         refs = [imported_ref(ref, *each) for ref, each in zip(scratch, self._layouts(), strict=True)]
         translator.evaluate(self.jaxpr, consts, refs)
 

@@ -101,7 +101,7 @@ class Allocation:
       number: order of allocation in the program, GMEM operands first.
       name: the kernel's own name for it.
       aval: aval of the whole ref: shape, dtype, memory space.
-      path: the `run_scoped` that allocates it; () for a GMEM operand.
+      path: the equation that allocates it, `run_scoped` or `get_global`; () for a GMEM operand.
       collective: one for the whole CTA, not one for each warpgroup.
     """
 
@@ -124,6 +124,7 @@ class Step:
       outer_scopes: names of the scopes around its region.
       region: path of the region: of the equation that holds it, and its number there.
       source: the user's line.
+      allocated: what the equation allocates, in argument order.
     """
 
     path: Path
@@ -133,6 +134,7 @@ class Step:
     outer_scopes: tuple[str, ...]
     region: Path
     source: SourceLine
+    allocated: tuple[Allocation, ...] = ()
 
 
 def walk(program: KernelProgram) -> Iterator[Step]:
@@ -151,13 +153,8 @@ def ref_aval(var: Any) -> AbstractRef:
 
 
 def scoped_allocations(program: KernelProgram) -> dict[Path, list[Allocation]]:
-    """Returns what each `run_scoped` allocates, by its path, in argument order."""
-    found: dict[Path, dict[int, Allocation]] = {}
-    for step in walk(program):
-        for allocation in step.refs.values():
-            if allocation.path:
-                found.setdefault(allocation.path, {})[allocation.number] = allocation
-    return {path: [scope[number] for number in sorted(scope)] for path, scope in found.items()}
+    """Returns what each `run_scoped` or `get_global` allocates, by its path, in argument order."""
+    return {step.path: list(step.allocated) for step in walk(program) if step.allocated}
 
 
 def _walk(
@@ -168,22 +165,39 @@ def _walk(
     caller: SourceLine,
     allocations: list[Allocation],
 ) -> Iterator[Step]:
+    refs = dict(refs)
     for index, equation in enumerate(jaxpr.eqns):
         path = (*region, index)
+        inner_regions = regions_of(equation)
+        own = _allocate(equation, inner_regions, path, allocations)
+        refs |= {var: allocation for var, allocation in own.items() if var in equation.outvars}
         scopes = named_scopes(equation.source_info)
         source = source_line(equation.source_info)
         # Equations of jitted JAX functions have no line of the user's; the call has.
         source = source if source.line else caller
-        yield Step(path, equation, refs, scopes, outer, region, source)
+        yield Step(path, equation, refs, scopes, outer, region, source, tuple(own.values()))
         names = (*outer, *(scope.name for scope in scopes))
-        for number, inner in enumerate(regions_of(equation)):
+        for number, inner in enumerate(inner_regions):
             bound = {var: refs[atom] for var, atom in inner.inputs if _is_var(atom) and atom in refs}
-            collective = bool(equation.params.get("collective_axes"))
-            for var, name in zip(inner.allocated, _argument_names(inner), strict=True):
-                allocation = Allocation(len(allocations), name, var.aval, path, collective)
-                allocations.append(allocation)
-                bound[var] = allocation
+            bound |= {var: own[var] for var in inner.allocated}
             yield from _walk(inner.jaxpr, bound, (*path, number), names, source, allocations)
+
+
+def _allocate(
+    equation: Any, regions: Sequence[Region], path: Path, allocations: list[Allocation]
+) -> dict[Any, Allocation]:
+    """Numbers what an equation allocates, in the order of its variables, and adds it to `allocations`."""
+    if equation.primitive.name == "get_global":
+        name = f"global{sum(each.name.startswith('global') for each in allocations)}"
+        named = [(equation.outvars[0], name)]
+    else:
+        named = [pair for region in regions for pair in zip(region.allocated, _argument_names(region), strict=True)]
+    collective = equation.primitive.name == "get_global" or bool(equation.params.get("collective_axes"))
+    own = {}
+    for var, name in named:
+        own[var] = Allocation(len(allocations), name, ref_aval(var), path, collective)
+        allocations.append(own[var])
+    return own
 
 
 def _is_var(atom: Any) -> bool:

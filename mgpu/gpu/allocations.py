@@ -64,7 +64,8 @@ def _barrier(aval: Any) -> Any:
     }
     if not space.collective_axes:
         return mosaic_gpu.Barrier(**fields)
-    axes: Any = space.collective_axes
+    # JAX takes an axis in a tuple of its own for a group of axes, and has no leader in groups.
+    axes: Any = tuple(entry[0] if len(entry) == 1 else entry for entry in space.collective_axes)
     return mosaic_gpu.ClusterBarrier(collective_axes=axes, leader_tracked=space.leader_tracked, **fields)
 
 

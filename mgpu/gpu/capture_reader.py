@@ -24,6 +24,7 @@ from mgpu.frontend.program import KernelProgram
 from mgpu.gpu.placement import buffer_bytes, smem_bytes
 from mgpu.gpu.ptx import HEADER_BYTES
 from mgpu.gpu.recorder import RecordFormat
+from mgpu.gpu.target import words_type
 from mgpu.passes.sites import SitePlan
 from mgpu.units import WARPS_PER_WARPGROUP
 
@@ -66,20 +67,20 @@ def read_capture(
       plan: its sites.
       layout: how its events were stored.
       device: table of the GPU that ran it.
-      words: uint32[CTAs, layout.gmem_words], as the launch returned them.
+      words: uint32[recorded CTAs, layout.gmem_words], as the launch returned them.
       launch_number: which launch of the kernel, from 1.
 
     Raises:
       CaptureError: the words are not those of such a launch.
     """
-    expected = (program.launch.num_ctas, layout.gmem_words)
+    expected = words_type(layout, program.launch).shape
     if words.shape != expected or words.dtype != np.uint32:
         raise CaptureError(
             f"recorded words of {program.name} are {words.dtype}{list(words.shape)}, expected uint32{list(expected)}: "
             "they belong to another launch."
         )
     raw = np.ascontiguousarray(words).view(track_words(layout.capacity))
-    tracks = _tracks(raw, layout)
+    tracks = _tracks(raw, layout, program.launch.num_ctas)
     stored = np.minimum(tracks["count"], layout.capacity)
     is_stored = np.arange(layout.capacity) < stored[:, None]
     ctas = _ctas(tracks, program.launch.cluster_size)
@@ -93,12 +94,11 @@ def read_capture(
     )
 
 
-def _tracks(raw: np.ndarray, layout: RecordFormat) -> np.ndarray:
+def _tracks(raw: np.ndarray, layout: RecordFormat, num_ctas: int) -> np.ndarray:
     tracks = np.zeros(raw.shape, TRACK_DTYPE)
-    tracks["cta"] = np.arange(raw.shape[0])[:, None]
-    number = np.arange(raw.shape[1])
-    tracks["warpgroup"] = number // WARPS_PER_WARPGROUP if layout.per_warp else number
-    tracks["warp"] = number % WARPS_PER_WARPGROUP if layout.per_warp else -1
+    tracks["cta"] = np.array(layout.window.recorded_ctas(num_ctas))[:, None]
+    tracks["warpgroup"] = np.repeat(layout.warpgroups, WARPS_PER_WARPGROUP if layout.per_warp else 1)
+    tracks["warp"] = np.tile(np.arange(WARPS_PER_WARPGROUP), len(layout.warpgroups)) if layout.per_warp else -1
     for name in ("count", "sm", "clock_begin", "clock_end", "ns_begin", "ns_end"):
         tracks[name] = raw[name]
     return tracks.reshape(-1)
@@ -106,9 +106,9 @@ def _tracks(raw: np.ndarray, layout: RecordFormat) -> np.ndarray:
 
 def _ctas(tracks: np.ndarray, cluster_size: int) -> np.ndarray:
     """Returns where and when each CTA ran: from its first track's begin to its last track's end."""
-    by_cta = tracks.reshape(int(tracks["cta"].max(initial=0)) + 1, -1)
+    by_cta = tracks.reshape(len(np.unique(tracks["cta"])), -1)
     ctas = np.zeros(len(by_cta), CTA_DTYPE)
-    ctas["cta"] = np.arange(len(by_cta))
+    ctas["cta"] = by_cta["cta"][:, 0]
     ctas["cluster"] = ctas["cta"] // cluster_size
     ctas["sm"] = by_cta["sm"][:, 0]
     ctas["begin"] = by_cta["clock_begin"].min(axis=1)
@@ -172,4 +172,5 @@ def _header(
         sites=plan.sites,
         barriers=plan.barriers,
         tool=tool_version(),
+        notes=layout.window.notes(launch.num_ctas, launch.num_threads),
     )

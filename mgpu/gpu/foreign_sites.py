@@ -113,15 +113,27 @@ def _store(step: Step) -> dict[str, Any]:
 def _wgmma(step: Step) -> dict[str, Any]:
     acc, *operands = operand_views(step.equation)
     (m, n), _ = _shape(acc)
-    (k, _), _ = _shape(operands[-1])
-    buffer = _name(step, operands[0]) if len(operands) == 2 else ""
-    return {"kind": SiteKind.MMA_ISSUE, "name": "wgmma", "buffer": buffer, "flops": 2 * m * n * k}
+    (k, _), dtype = _shape(operands[-1])
+    return {
+        "kind": SiteKind.MMA_ISSUE,
+        "name": "wgmma",
+        "buffer": _name(step, operands[0]) if len(operands) == 2 else "",
+        "flops": 2 * m * n * k,
+        "operand_bits": bits_of(dtype),
+    }
+
+
+def _wgmma_wait(step: Step) -> dict[str, Any]:
+    params, atoms = step.equation.params, step.equation.invars  # the count is an operand in 0.10.2
+    left = params["n"] if "n" in params else atoms[0].val
+    return {"kind": SiteKind.MMA_WAIT, "name": "wait wgmma", "in_flight": int(left)}
 
 
 def _accumulator_load(step: Step) -> dict[str, Any] | None:
-    if step.equation.params.get("wait_n", 0) is None:
+    left = step.equation.params.get("wait_n", 0)
+    if left is None:
         return None
-    return {"kind": SiteKind.MMA_WAIT, "name": "wait wgmma (read acc)"}
+    return {"kind": SiteKind.MMA_WAIT, "name": "wait wgmma (read acc)", "in_flight": int(left)}
 
 
 def _fixed(kind: SiteKind, name: str) -> Callable[[Step], dict[str, Any]]:
@@ -136,7 +148,7 @@ _DESCRIBE: Mapping[str, Callable[[Step], dict[str, Any] | None]] = {
     "copy_smem_to_gmem": _store,
     "wait_smem_to_gmem": _fixed(SiteKind.STORE_WAIT, "wait stores"),
     "wgmma_ref": _wgmma,
-    "wgmma_wait": _fixed(SiteKind.MMA_WAIT, "wait wgmma"),
+    "wgmma_wait": _wgmma_wait,
     "wgmma_accumulator_deref": _accumulator_load,
     "tcgen05_mma": _fixed(SiteKind.MMA_ISSUE, "tcgen05 mma"),
     "wait_load_tmem": _fixed(SiteKind.MMA_WAIT, "wait TMEM loads"),

@@ -8,11 +8,10 @@ Instrument outermost: `jax.vmap` of an instrumented kernel would trace its Pytho
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.core import ShapedArray
 from jax.extend import core as jex_core
 
@@ -23,10 +22,12 @@ from mgpu.frontend.regions import Path, regions_of
 from mgpu.gpu.foreign_sites import FOREIGN, is_barrier, operand_views
 from mgpu.gpu.recorder import Recorder, RecordFormat
 from mgpu.gpu.references import slot_number, slot_terms
-from mgpu.gpu.target import cta_number
+from mgpu.gpu.target import words_of_cta, words_type
 from mgpu.jax_internals import AbstractRef, source_line
 from mgpu.params import CompilerParams, TraceScope
+from mgpu.passes.recorded_loops import RecordedLoop, body_region, carried_variables
 from mgpu.passes.sites import SitePlan, plan_sites
+from mgpu.profile_window import EVERYTHING, ProfileWindow
 from mgpu.sites import Edge
 
 
@@ -54,18 +55,24 @@ def is_recorded(equation: Any) -> bool:
     return any(getattr(function, "__module__", None) == Recorder.__module__ for function in functions)
 
 
-def instrument(equation: Any, capacity: int, trace_scope: TraceScope) -> InstrumentedKernel:
+def instrument(
+    equation: Any, capacity: int, trace_scope: TraceScope, window: ProfileWindow = EVERYTHING
+) -> InstrumentedKernel:
     """Adds a recorder to a kernel.
 
     Args:
       equation: a kernel equation (`mgpu.frontend.from_pallas.is_kernel_equation`).
       capacity: events that each track can store. They go straight to GMEM, so the kernel needs no room for them.
       trace_scope: a track for each warpgroup, or each warp.
+      window: the part of the launch that is recorded.
+
+    Raises:
+      ParamsError: the launch, or its loops, have no such part.
     """
     program = _program(equation)
-    plan = plan_sites(program, FOREIGN)
-    layout = RecordFormat(capacity, program.launch.num_threads, trace_scope, in_smem=False)
-    words = jax.ShapeDtypeStruct((program.launch.num_ctas, layout.gmem_words), jnp.uint32)
+    plan = plan_sites(program, FOREIGN, window)
+    layout = RecordFormat(capacity, program.launch.num_threads, trace_scope, in_smem=False, window=window)
+    words = words_type(layout, program.launch)
     instrumented = _Splicer(program, plan, layout).kernel(words)
     params = dict(equation.params)
     (original,) = params["jaxprs"]
@@ -127,7 +134,7 @@ class _Splicer:
         self._plan = plan
         self._format = layout
         # Only `begin` and `end` look at the words.
-        self._events = Recorder(layout, None)
+        self._events = Recorder(layout, None, unrecorded=plan.unrecorded)
 
     def kernel(self, words: jax.ShapeDtypeStruct) -> Any:
         """Returns the whole kernel, with a ref to `words` as its last input."""
@@ -136,7 +143,8 @@ class _Splicer:
         launch = self._program.launch
 
         def record(ref: Any) -> None:
-            recorder = Recorder(self._format, ref.at[cta_number(launch)])
+            mine, row = words_of_cta(ref, self._format, launch)
+            recorder = Recorder(self._format, mine, row=row)
             recorder.begin()
             recorder.end()
 
@@ -162,10 +170,13 @@ class _Splicer:
             wanted = self._plan.scopes.get(here, ())
             equations += self._switch_scopes(open_scopes, wanted)
             open_scopes = wanted
-            equations += self._recorded(self._with_regions(equation, here), here)
+            loop = self._plan.loops.get(here)
+            if loop is None:
+                equations += self._recorded(self._with_regions(equation, here), here)
+            else:
+                equations += self._windowed(equation, here, loop)
         equations += self._switch_scopes(open_scopes, ())
-        effects = frozenset().union(*(_free_effects(e) for e in equations))
-        return jaxpr.replace(eqns=equations, effects=jaxpr.effects | effects)
+        return jaxpr.replace(eqns=equations, effects=jaxpr.effects | _effects(equations))
 
     def _with_regions(self, equation: Any, path: Path) -> Any:
         """Returns an equation with recorder equations in the jaxprs that it holds."""
@@ -173,8 +184,25 @@ class _Splicer:
         if not regions:
             return equation
         made = [self._region(region.jaxpr, (*path, number)) for number, region in enumerate(regions)]
-        added = frozenset().union(*(_free_effects(e) for jaxpr in made for e in jaxpr.eqns))
+        added = _effects(e for jaxpr in made for e in jaxpr.eqns)
         return equation.replace(params=_with_jaxprs(equation, made), effects=equation.effects | added)
+
+    def _windowed(self, equation: Any, path: Path, loop: RecordedLoop) -> list[Any]:
+        """Returns the equations of a loop of which only some iterations are recorded."""
+        body = body_region(equation)
+        made = [self._region(region.jaxpr, (*path, n)) for n, region in enumerate(regions_of(equation)) if n < body]
+        self._events.level = loop.level + 1
+        inner = self._region(regions_of(equation)[body].jaxpr, (*path, body))
+        self._events.level = loop.level
+        counter = [] if loop.counter is None else [carried_variables(equation)[0][loop.counter]]
+        first = _traced(lambda *values: self._events.iteration(loop, *values), counter)
+        made.append(inner.replace(eqns=[*first, *inner.eqns], effects=inner.effects | _effects(first)))
+        enter, leave = (
+            _traced(lambda act=act: act(loop), []) for act in (self._events.enter_loop, self._events.leave_loop)
+        )
+        added = _effects(e for jaxpr in made for e in jaxpr.eqns)
+        new = equation.replace(params=_with_jaxprs(equation, made), effects=equation.effects | added)
+        return [*enter, new, *leave]
 
     def _recorded(self, equation: Any, path: Path) -> list[Any]:
         site = self._plan.operations.get(path, -1)
@@ -205,13 +233,23 @@ class _Splicer:
             ]
             self._events.event(site, edge, slot_number(terms))
 
-        traced, _ = open_jaxpr(jax.make_jaxpr(record)(*(atom.aval for atom in atoms)))
-        outer = dict(zip(traced.invars, atoms, strict=True))
-        return [e.replace(invars=[_substitute(atom, outer) for atom in e.invars]) for e in traced.eqns]
+        return _traced(record, atoms)
+
+
+def _traced(function: Callable[..., None], atoms: Sequence[Any]) -> list[Any]:
+    """Returns the equations of a function of some atoms of the kernel's jaxpr."""
+    traced, _ = open_jaxpr(jax.make_jaxpr(function)(*(atom.aval for atom in atoms)))
+    outer = dict(zip(traced.invars, atoms, strict=True))
+    return [e.replace(invars=[_substitute(atom, outer) for atom in e.invars]) for e in traced.eqns]
 
 
 def _substitute(atom: Any, outer: Mapping[Any, Any]) -> Any:
     return outer.get(atom, atom) if isinstance(atom, jex_core.Var) else atom
+
+
+def _effects(equations: Iterable[Any]) -> frozenset[Any]:
+    """Effects of equations that name no variable of their region."""
+    return frozenset().union(*map(_free_effects, equations))
 
 
 def _free_effects(equation: Any) -> frozenset[Any]:

@@ -8,14 +8,21 @@ branches, and later pieces may name it: `ptxas` reads one function body, in whic
     mgpu_spill  the place behind the last event: what does not fit goes there, again and again
     mgpu_count  events so far
 
+Where only some iterations are recorded (`ProfileWindow.iterations`), each level of loops, from 1 on, has its own:
+
+    mgpu_on1    predicate: this iteration is recorded by this lane; events inside look at it instead of mgpu_on
+    mgpu_was1   predicate: the iteration before was recorded, or there was none
+    mgpu_turn1  turns of the loop so far, for loops that do not count themselves
+
 An event is one predicated 8-byte store, one bump that the spill place clamps, and one count. Nothing outside the
 track's own words is ever written, whatever the count. Registers, predicates and special registers: PTX ISA 8.7,
-sections 4, 5 and 10.
+sections 4, 5, 9.7 and 10.
 """
 
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 
 from mgpu.capture import EVENT_BYTES
 
@@ -36,12 +43,29 @@ def gmem_track_bytes(capacity: int) -> int:
     return HEADER_BYTES + track_bytes(capacity)
 
 
-def declare(capacity: int, *, per_warp: bool, in_smem: bool) -> str:
+def declare(
+    capacity: int,
+    *,
+    per_warp: bool,
+    in_smem: bool,
+    warpgroups: Sequence[int] | None = None,
+    has_row: bool = False,
+    levels: int = 0,
+) -> str:
     """Returns the first piece: declares the registers, finds the track, writes its first anchor.
 
-    Operands: the SMEM buffer's address (32 bit) if `in_smem`, then the address of this CTA's words in GMEM (64 bit).
+    Operands: the SMEM buffer's address (32 bit) if `in_smem`, then the address of this CTA's words in GMEM (64 bit),
+    then if `has_row` the CTA's number among the recorded ones (32 bit), negative if it is not recorded.
+
+    Args:
+      capacity: events that a track can store.
+      per_warp: a track is a warp.
+      in_smem: where events go.
+      warpgroups: the warpgroups that are recorded; None for all. Only they have tracks.
+      has_row: some CTAs are not recorded.
+      levels: levels of loops of which only some iterations are recorded.
     """
-    gmem = "$1" if in_smem else "$0"
+    gmem, row = ("$1", "$2") if in_smem else ("$0", "$1")
     place = (
         f"""
         mad.lo.u32 mgpu_next, track, {track_bytes(capacity)}, $0;
@@ -55,14 +79,18 @@ def declare(capacity: int, *, per_warp: bool, in_smem: bool) -> str:
         """
     )
     base = "" if in_smem else ".reg .b64 mgpu_base;"
+    loops = "\n".join(
+        f".reg .pred mgpu_in{n}, mgpu_on{n}, mgpu_was{n};\n.reg .b32 mgpu_turn{n};" for n in range(1, levels + 1)
+    )
     return _text(f"""
     .reg .pred mgpu_on;
     .reg .b32 mgpu_next, mgpu_spill, mgpu_count;
     {base}
+    {loops}
     {{
     .reg .b32 track;
     .reg .b64 header, clock, ns;
-    {_find_track(capacity, per_warp=per_warp, gmem=gmem, writer="mgpu_on")}
+    {_find_track(capacity, per_warp, gmem, "mgpu_on", warpgroups, row if has_row else "")}
     {place}
     mov.u32 mgpu_count, 0;
     mov.u64 ns, %globaltimer;
@@ -73,37 +101,109 @@ def declare(capacity: int, *, per_warp: bool, in_smem: bool) -> str:
     """)
 
 
-def event(tag: int, *, in_smem: bool, has_payload: bool) -> str:
+def event(tag: int, *, in_smem: bool, has_payload: bool, level: int = 0) -> str:
     """Returns the piece that records one event.
 
     Args:
       tag: tag word (see `mgpu.capture`), without the payload if that is known only at run time.
       in_smem: where the events go.
       has_payload: operand $0 is the payload (32 bit).
+      level: how many loops of which only some iterations are recorded stand around it.
     """
-    store = "@mgpu_on st.shared.v2.b32 [mgpu_next], {tag, clock};"
-    address = ""
-    if not in_smem:
-        address = ".reg .b64 at;\ncvt.u64.u32 at, mgpu_next;\nadd.u64 at, at, mgpu_base;"
-        store = "@mgpu_on st.global.v2.b32 [at], {tag, clock};"
     payload = "shl.b32 tag, $0, 16;\nor.b32 tag, tag, " if has_payload else "mov.b32 tag, "
+    # Only the first lane writes, but all count: they copy the events together at the end.
+    store = _store(in_smem, f"mgpu_on{level or ''}", f"@mgpu_in{level} " if level else "")
     return _text(f"""
     {{
     .reg .b32 tag, clock;
     {payload}{tag};
-    {address}
-    mov.u32 clock, %clock;
     {store}
-    add.u32 mgpu_next, mgpu_next, {EVENT_BYTES};
-    min.u32 mgpu_next, mgpu_next, mgpu_spill;
-    add.u32 mgpu_count, mgpu_count, 1;
     }}
     """)
 
 
-def finish(capacity: int, *, per_warp: bool, in_smem: bool) -> str:
-    """Returns the last piece: writes count, SM and last anchor, and copies events from SMEM. Operands as `declare`."""
-    gmem = "$1" if in_smem else "$0"
+def enter_loop(level: int) -> str:
+    """Returns the piece before a loop of which only some iterations are recorded; it is the `level`-th one, from 1."""
+    return _text(f"""
+    mov.u32 mgpu_turn{level}, 0;
+    setp.eq.u32 mgpu_was{level}, mgpu_turn{level}, 0;
+    """)
+
+
+def iteration(
+    level: int, first: int, end: int | None, begin_tag: int, end_tag: int, *, in_smem: bool, has_counter: bool
+) -> str:
+    """Returns the piece at the start of an iteration: says whether it is recorded, and marks where that changes.
+
+    Args:
+      level: as for `enter_loop`.
+      first, end: iterations that are recorded, `end` left out; None: to the last.
+      begin_tag, end_tag: tag words of begin and end of a stretch that is not recorded.
+      in_smem: where the events go.
+      has_counter: operand $0 is the iteration's number (32 bit); else turns are counted.
+    """
+    before_end = f"setp.lt.s32 switch, turn, {end};\nand.pred now, now, switch;" if end is not None else ""
+    outer = f"and.pred switch, switch, mgpu_in{level - 1};" if level > 1 else ""
+    inside = f"and.pred mgpu_in{level}, now, mgpu_in{level - 1};" if level > 1 else f"mov.pred mgpu_in{level}, now;"
+    return _text(f"""
+    {{
+    .reg .pred now, switch, writes;
+    .reg .b32 turn, tag, clock;
+    mov.b32 turn, {"$0" if has_counter else f"mgpu_turn{level}"};
+    setp.ge.s32 now, turn, {first};
+    {before_end}
+    xor.pred switch, now, mgpu_was{level};
+    {outer}
+    mov.pred mgpu_was{level}, now;
+    {inside}
+    and.pred mgpu_on{level}, mgpu_in{level}, mgpu_on;
+    and.pred writes, switch, mgpu_on;
+    selp.b32 tag, {end_tag}, {begin_tag}, now;
+    {_store(in_smem, "writes", "@switch ")}
+    add.u32 mgpu_turn{level}, mgpu_turn{level}, 1;
+    }}
+    """)
+
+
+def leave_loop(level: int, end_tag: int, *, in_smem: bool) -> str:
+    """Returns the piece behind such a loop: ends a stretch that is not recorded, if one is open."""
+    outer = f"and.pred switch, switch, mgpu_in{level - 1};" if level > 1 else ""
+    return _text(f"""
+    {{
+    .reg .pred switch, writes;
+    .reg .b32 tag, clock;
+    not.pred switch, mgpu_was{level};
+    {outer}
+    and.pred writes, switch, mgpu_on;
+    mov.b32 tag, {end_tag};
+    {_store(in_smem, "writes", "@switch ")}
+    }}
+    """)
+
+
+def _store(in_smem: bool, writes: str, counts: str) -> str:
+    """Stores `tag` and the clock for lanes with the predicate `writes`; `counts` guards the bump and the count."""
+    address = "" if in_smem else ".reg .b64 at;\ncvt.u64.u32 at, mgpu_next;\nadd.u64 at, at, mgpu_base;"
+    place = "st.shared.v2.b32 [mgpu_next]" if in_smem else "st.global.v2.b32 [at]"
+    return f"""
+    {address}
+    mov.u32 clock, %clock;
+    @{writes} {place}, {{tag, clock}};
+    {counts}add.u32 mgpu_next, mgpu_next, {EVENT_BYTES};
+    min.u32 mgpu_next, mgpu_next, mgpu_spill;
+    {counts}add.u32 mgpu_count, mgpu_count, 1;
+    """
+
+
+def finish(
+    capacity: int, *, per_warp: bool, in_smem: bool, warpgroups: Sequence[int] | None = None, has_row: bool = False
+) -> str:
+    """Returns the last piece: writes count, SM and last anchor, and copies events from SMEM.
+
+    Operands and arguments as `declare`.
+    """
+    gmem, row = ("$1", "$2") if in_smem else ("$0", "$1")
+    is_filtered = has_row or warpgroups is not None
     return _text(f"""
     {{
     .reg .b32 track, sm;
@@ -111,37 +211,73 @@ def finish(capacity: int, *, per_warp: bool, in_smem: bool) -> str:
     .reg .pred writes;
     mov.u64 clock, %clock64;
     mov.u64 ns, %globaltimer;
-    {_find_track(capacity, per_warp=per_warp, gmem=gmem, writer="writes")}
+    {_find_track(capacity, per_warp, gmem, "writes", warpgroups, row if has_row else "")}
     mov.u32 sm, %smid;
     @writes st.global.u32 [header+{_COUNT}], mgpu_count;
     @writes st.global.u32 [header+{_SM}], sm;
     @writes st.global.u64 [header+{_CLOCK_END}], clock;
     @writes st.global.u64 [header+{_NS_END}], ns;
-    {_copy_events(capacity, per_warp=per_warp) if in_smem else ""}
+    {_copy_events(capacity, per_warp=per_warp, is_filtered=is_filtered) if in_smem else ""}
     }}
     """)
 
 
-def _find_track(capacity: int, *, per_warp: bool, gmem: str, writer: str) -> str:
-    """Computes `track`, the address of its `header`, and the predicate of the lane that writes it."""
+def _find_track(
+    capacity: int, per_warp: bool, gmem: str, writer: str, warpgroups: Sequence[int] | None, row: str
+) -> str:
+    """Computes `track`, the address of its `header`, and the predicate of the lane that writes it.
+
+    With a filter, `recorded` is the predicate of the warpgroups (and the CTA) that are recorded.
+    """
     shift, lanes = (5, 31) if per_warp else (7, 127)
-    return f"""
+    own = f"""
     mov.u32 track, %tid.x;
     and.b32 track, track, {lanes};
     setp.eq.u32 {writer}, track, 0;
     mov.u32 track, %tid.x;
     shr.u32 track, track, {shift};
-    mad.wide.u32 header, track, {gmem_track_bytes(capacity)}, {gmem};
+    """
+    filters = ".reg .pred recorded;" if row or warpgroups is not None else ""
+    if warpgroups is not None:
+        filters += _number_of_warpgroup(warpgroups, per_warp) + f"\nand.pred {writer}, {writer}, recorded;"
+    if row:
+        and_row = "and.pred recorded, recorded, there;" if warpgroups is not None else "mov.pred recorded, there;"
+        filters += f"""
+        .reg .pred there;
+        setp.ge.s32 there, {row}, 0;
+        {and_row}
+        and.pred {writer}, {writer}, there;
+        """
+    return f"{own}\n{filters}\nmad.wide.u32 header, track, {gmem_track_bytes(capacity)}, {gmem};"
+
+
+def _number_of_warpgroup(warpgroups: Sequence[int], per_warp: bool) -> str:
+    """Turns `track` into its number among the tracks of the recorded warpgroups."""
+    found = "\n".join(
+        f"setp.eq.u32 recorded, group, {warpgroup};\n@recorded mov.u32 number, {number};"
+        for number, warpgroup in enumerate(warpgroups)
+    )
+    within = "and.b32 track, track, 3;\nshl.b32 group, number, 2;\nadd.u32 track, track, group;"
+    return f"""
+    .reg .b32 group, number;
+    mov.u32 group, %tid.x;
+    shr.u32 group, group, 7;
+    mov.u32 number, {len(warpgroups)};
+    {found}
+    setp.lt.u32 recorded, number, {len(warpgroups)};
+    {within if per_warp else "mov.u32 track, number;"}
     """
 
 
-def _copy_events(capacity: int, *, per_warp: bool) -> str:
+def _copy_events(capacity: int, *, per_warp: bool, is_filtered: bool) -> str:
     """Copies the stored events of a track, 8 bytes a lane, with the warp that wrote them."""
+    skip = "@!recorded bra finished;" if is_filtered else ""
     return f"""
     .reg .b32 lane, events, index, from, tag, clock32;
     .reg .b64 to;
     .reg .pred done;
     bar.warp.sync 0xffffffff;
+    {skip}
     mov.u32 lane, %tid.x;
     and.b32 lane, lane, {31 if per_warp else 127};
     min.u32 events, mgpu_count, {capacity};

@@ -16,6 +16,7 @@ from mgpu.gpu.capture_reader import read_capture
 from mgpu.gpu.instrument import InstrumentedKernel, instrument, is_recorded
 from mgpu.gpu.launch import on_gpu
 from mgpu.params import TraceScope
+from mgpu.profile_window import EVERYTHING, ProfileWindow
 
 
 class KernelRecorder:
@@ -25,12 +26,16 @@ class KernelRecorder:
       device: table of the GPU that runs them.
       capacity: events that each track can store.
       trace_scope: a track for each warpgroup, or each warp.
+      window: the part of each launch that is recorded.
     """
 
-    def __init__(self, device: Device, capacity: int, trace_scope: TraceScope) -> None:
+    def __init__(
+        self, device: Device, capacity: int, trace_scope: TraceScope, window: ProfileWindow = EVERYTHING
+    ) -> None:
         self._device = device
         self._capacity = capacity
         self._trace_scope = trace_scope
+        self._window = window
         self._launches: dict[str, Any] = {}
         self.captures: list[Capture] = []
         """One for each launch, in the order in which the words arrived."""
@@ -41,7 +46,7 @@ class KernelRecorder:
             return None
 
         def launch(*operands: Any) -> Sequence[Any]:
-            kernel = instrument(equation, self._capacity, self._trace_scope)
+            kernel = instrument(equation, self._capacity, self._trace_scope, self._window)
             results, words = kernel.bind(*operands)
             # A machine without a GPU only lowers kernels: JAX has no callback there, and nothing will run.
             if on_gpu():

@@ -84,9 +84,10 @@ def slot_terms(shape: Sequence[int], transforms: Sequence[Any]) -> list[tuple[An
       transforms: what selects the barrier. Indices may be ints, arrays or jaxpr atoms; they are passed on as they are.
     """
     terms: list[tuple[Any, int]] = []
+    indices: list[tuple[int, Any]]
     remaining = list(range(len(shape)))  # dimensions that no integer has indexed yet
     for transform in transforms:
-        if not hasattr(transform, "indices"):
+        if not isinstance(transform, NDIndexer):
             continue  # the same slot of another CTA's array
         indices = list(zip(remaining, transform.indices, strict=True))
         remaining = [number for number, index in indices if isinstance(index, (pl.Slice, slice))]

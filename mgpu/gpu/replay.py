@@ -21,10 +21,10 @@ from mgpu.errors import Unsupported
 from mgpu.frontend.program import KernelProgram
 from mgpu.frontend.regions import Path, Region, read_variables, regions_of
 from mgpu.gpu.allocations import allocation_type
-from mgpu.gpu.recorder import Recorder
+from mgpu.gpu.recorder import Recorder, WindowedLoop
 from mgpu.gpu.references import UnionRefs, apply_transforms, is_barrier, slot_number, slot_terms
 from mgpu.gpu.rules import RULES, WITHOUT_COUNTERPART, Call
-from mgpu.jax_internals import SourceLine, at_equation, scan_split, source_line
+from mgpu.jax_internals import NDIndexer, SourceLine, at_equation, scan_split, source_line
 from mgpu.lang.hopper import AccumulatorSpace
 from mgpu.lang.primitive import KernelEffect, View, unflatten_operands
 from mgpu.lang.ref_union import RefUnionRef
@@ -57,6 +57,7 @@ class Replay:
             "scan": self._scan,
             "while": self._while,
             "run_scoped": self._run_scoped,
+            "get_global": self._get_global,
             "run_state": self._run_state,
             "get": self._get,
             "swap": self._swap,
@@ -193,7 +194,7 @@ class Replay:
         """Returns the ref and the index of a get or swap, whose transforms come after the values."""
         leaves = map(self._read, equation.invars[1 + num_values :])
         transforms = list(jax.tree.unflatten(equation.params["tree"], list(leaves)))
-        index = (transforms.pop().indices) if transforms and hasattr(transforms[-1], "indices") else (...,)
+        index = transforms.pop().indices if transforms and isinstance(transforms[-1], NDIndexer) else (...,)
         return apply_transforms(self._read(equation.invars[0]), transforms), tuple(index)
 
     def _get(self, equation: Any, path: Path) -> Sequence[Any]:
@@ -201,6 +202,10 @@ class Replay:
         return [ref[index]]
 
     def _swap(self, equation: Any, path: Path) -> Sequence[Any]:
+        if isinstance(equation.invars[0].aval.memory_space, AccumulatorSpace):
+            value = mosaic_gpu.layout_cast(self._read(equation.invars[1]), mosaic_gpu.Layout.WGMMA)
+            self._read(equation.invars[0])[...] = value
+            return [None]
         ref, index = self._access(equation, 1)
         old = ref[index] if equation.outvars[0] in self._read_somewhere else None
         ref[index] = self._read(equation.invars[1])
@@ -250,16 +255,23 @@ class Replay:
             self._values[var] = self._read(atom)
         carried = inner[len(consts) :]
 
+        loop = self._windowed(path)
+
         def body(values: Sequence[Any], _: None) -> tuple[list[Any], None]:
             self._values.update(zip(carried, values, strict=True))
-            return self._typed(self._region(region.jaxpr, (*path, 0)), carried), None
+            with loop.iteration(values):
+                return self._typed(self._region(region.jaxpr, (*path, 0)), carried), None
 
         start = self._typed(list(map(self._read, carry)), carried)
         params = equation.params
-        end, _ = lax.scan(
-            body, start, None, length=params["length"], reverse=params["reverse"], unroll=params["unroll"]
-        )
+        with loop:
+            end, _ = lax.scan(
+                body, start, None, length=params["length"], reverse=params["reverse"], unroll=params["unroll"]
+            )
         return end
+
+    def _windowed(self, path: Path) -> WindowedLoop:
+        return WindowedLoop(self._recorder, self._plan.loops.get(path))
 
     def _while(self, equation: Any, path: Path) -> Sequence[Any]:
         condition, body = regions_of(equation)
@@ -275,14 +287,17 @@ class Replay:
             self._values.update(zip([inner for inner, _ in carried], values, strict=True))
             return self._region(region.jaxpr, (*path, number))
 
+        loop = self._windowed(path)
+
+        def turn(values: Sequence[Any]) -> list[Any]:
+            with loop.iteration(values):
+                return self._typed(replay(body, 1, values), equation.outvars)
+
         start = self._typed(
             [self._read(atom) for atom in equation.invars[len(equation.invars) - num_carry :]], equation.outvars
         )
-        return lax.while_loop(
-            lambda values: replay(condition, 0, values)[0],
-            lambda values: self._typed(replay(body, 1, values), equation.outvars),
-            start,
-        )
+        with loop:
+            return lax.while_loop(lambda values: replay(condition, 0, values)[0], turn, start)
 
     def _run_scoped(self, equation: Any, path: Path) -> Sequence[Any]:
         (region,) = regions_of(equation)
@@ -300,6 +315,9 @@ class Replay:
             return tuple(self._inside(region, (*path, 0)))
 
         return pl.run_scoped(body, *types, collective_axes=equation.params.get("collective_axes") or ())
+
+    def _get_global(self, equation: Any, path: Path) -> Sequence[Any]:
+        return [pl.get_global(allocation_type(equation.params["what"]))]
 
     def _warps(self, equation: Any, path: Path) -> Sequence[Any]:
         """Replays a region that each warp of the warpgroup runs on its own."""
@@ -319,9 +337,9 @@ class Replay:
         (region,) = regions_of(equation)
         initial = dict(zip(region.jaxpr.invars, equation.invars, strict=True))
 
-        def body(refs: Sequence[Any]) -> None:
+        def body(refs: Sequence[Any]) -> Any:
             self._values.update(zip(region.allocated, refs, strict=True))
-            self._inside(region, (*path, 0))
+            return self._inside(region, (*path, 0))
 
         start = [_initial_state(var.aval, self._read(initial[var])) for var in region.allocated]
         final = dict(zip(region.allocated, pl.run_state(body)(start), strict=True))

@@ -22,7 +22,7 @@ from mgpu.errors import Unsupported
 from mgpu.frontend.program import KernelProgram, Launch
 from mgpu.gpu.aliases import call_with_aliases
 from mgpu.gpu.placement import fits_in_smem
-from mgpu.gpu.recorder import Recorder, RecordFormat
+from mgpu.gpu.recorder import Recorder, RecordFormat, row_of_cta
 from mgpu.gpu.replay import Replay
 from mgpu.params import CompilerParams
 from mgpu.passes.checks import check_program
@@ -54,7 +54,7 @@ class GpuKernel:
         program, layout = self.program, self.record_format
         out_type = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in program.out_avals]
         if layout is not None:
-            out_type.append(jax.ShapeDtypeStruct((program.launch.num_ctas, layout.gmem_words), jnp.uint32))
+            out_type.append(words_type(layout, program.launch))
         launch = program.launch
         function = mosaic_gpu.kernel(
             self._body,
@@ -85,10 +85,10 @@ class GpuKernel:
             self._replay(refs, None)
             return
         *refs_of_program, words = refs
-        mine = words.at[cta_number(self.program.launch)]
+        mine, row = words_of_cta(words, layout, self.program.launch)
 
         def recorded(*buffer: Any) -> None:
-            recorder = Recorder(layout, mine, *buffer)
+            recorder = Recorder(layout, mine, *buffer, row=row, unrecorded=self.plan.unrecorded)
             recorder.begin()
             self._replay(refs_of_program, recorder)
             recorder.end()
@@ -123,7 +123,11 @@ def prepare(program: KernelProgram, device: Device) -> GpuKernel:
     params, layout = program.params, None
     if params.profile_space:
         layout = RecordFormat(
-            params.profile_space, program.launch.num_threads, params.profile_trace_scope, in_smem=True
+            params.profile_space,
+            program.launch.num_threads,
+            params.profile_trace_scope,
+            in_smem=True,
+            window=params.profile_window,
         )
         if not fits_in_smem(program, layout, device.smem_per_cta_bytes):
             layout = dataclasses.replace(layout, in_smem=False)
@@ -149,6 +153,21 @@ def compiler_params(params: CompilerParams) -> Any:
         reduction_scratch_bytes=params.reduction_scratch_bytes,
         lowering_semantics=mosaic_gpu.LoweringSemantics[params.lowering_semantics.name],
     )
+
+
+def words_type(layout: RecordFormat, launch: Launch) -> jax.ShapeDtypeStruct:
+    """Returns the type of the output that takes a launch's words: a row for each recorded CTA."""
+    num_rows = len(layout.window.recorded_ctas(launch.num_ctas))
+    return jax.ShapeDtypeStruct((num_rows, layout.gmem_words), jnp.uint32)
+
+
+def words_of_cta(words: Any, layout: RecordFormat, launch: Launch) -> tuple[Any, Any]:
+    """Returns the running CTA's row of that output, and its number; None for a number if all CTAs are recorded."""
+    number = cta_number(launch)
+    if layout.window.ctas is None:
+        return words.at[number], None
+    row = row_of_cta(number, layout.window)
+    return words.at[jnp.maximum(row, 0)], row  # a CTA that is not recorded writes nothing
 
 
 def cta_number(launch: Launch) -> Any:

@@ -106,7 +106,8 @@ class ClusterBarrier(Barrier):
 
     Attributes:
       collective_axes: cluster axes along which CTAs arrive on each other's barriers. Each entry is an axis or a tuple
-        of axes (all CTAs that differ along any of them); with several entries, arrivals go along each one.
+        of axes (all CTAs that differ along any of them); with several entries, arrivals go along each one. With
+        none, it is a barrier of one's own CTA.
       num_barriers: as of `Barrier`.
       num_arrivals: arrivals of each CTA that complete a phase.
       leader_tracked: arrive only on the barrier of the first CTA along the axes.
@@ -118,7 +119,7 @@ class ClusterBarrier(Barrier):
     def __post_init__(self) -> None:
         super().__post_init__()
         axes: Any = self.collective_axes
-        if isinstance(axes, str) or not axes:
+        if isinstance(axes, str) or not isinstance(axes, Sequence):
             raise KernelTypeError(
                 f"ClusterBarrier: collective_axes must be a tuple of cluster axis names, got {axes!r}. "
                 "Write collective_axes=('cluster',)."
@@ -210,6 +211,8 @@ def barrier_arrive_and_wait(barrier: Any) -> None:
 def barrier_test(barrier: Any) -> jax.Array:
     """Tells whether the phase that a `barrier_wait` would wait for is complete; if so, it counts as waited for.
 
+    Only for code of one warp, inside `warp_map`: the warps of a warpgroup might get different answers.
+
     Args:
       barrier: ref to one barrier.
 
@@ -217,7 +220,7 @@ def barrier_test(barrier: Any) -> jax.Array:
       Scalar boolean.
 
     Raises:
-      KernelTypeError: not a single barrier.
+      KernelTypeError: not a single barrier, or not inside a warp-level region.
     """
     return bind(barrier_test_p, barrier)
 

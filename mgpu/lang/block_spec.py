@@ -31,7 +31,7 @@ class BlockSpec(pl.BlockSpec):
       block_shape: size of a block along each dimension; None or `pl.Squeezed()` drops a dimension, `pl.Element(n)` is
         indexed by elements. None for the whole operand.
       index_map: from grid indices to the index of a block along each dimension; block 0 if not given.
-      pipeline_mode: accepted for compatibility; the depth of a pipeline is its `max_concurrent_steps`.
+      pipeline_mode: only None; the depth of a pipeline is its `max_concurrent_steps`.
       transforms: layout of the block in SMEM: `TilingTransform`, then `SwizzleTransform`.
       delay_release: steps after which the block's slot may be overwritten: 1 keeps it for a wgmma that is still in
         flight when the next step begins. Less than `max_concurrent_steps`.
@@ -167,10 +167,15 @@ def resolve_block(
 
     Raises:
       KernelTypeError: a block shape of another rank, a size below 1, a bad `delay_release`.
-      Unsupported: a kind of block dimension or memory space that Hopper kernels have no use for.
+      Unsupported: a pipeline mode, or a kind of block dimension or memory space that Hopper kernels have no use for.
     """
     if not isinstance(spec, pl.BlockSpec):
         raise KernelTypeError(f"{current_source_line()} {name} must be a BlockSpec, got {spec!r}.")
+    if spec.pipeline_mode is not None:
+        raise Unsupported(
+            f"{current_source_line()} {name}: pipeline_mode={spec.pipeline_mode} is not available; all operands of a "
+            "pipeline have as many slots. Drop it, and give max_concurrent_steps."
+        )
     block_shape = tuple(shape) if spec.block_shape is None else tuple(spec.block_shape)
     if len(block_shape) != len(shape):
         raise KernelTypeError(

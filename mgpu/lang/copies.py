@@ -56,7 +56,13 @@ def _check_box(operation: str, src: View, dst: View, *, parts: tuple[int, int] =
     """Checks that source and target are one box; `parts` is (axis, count) if the target is a part of the source."""
     axis, count = parts
     shape = tuple(size // count if i == axis else size for i, size in enumerate(src.shape))
-    if shape != dst.shape or src.dtype != dst.dtype:
+    if src.dtype != dst.dtype:
+        raise type_error(
+            operation,
+            f"dst is {dst} but src is {src}. A copy moves bytes as they are: give both one dtype, and convert the "
+            "values in registers.",
+        )
+    if shape != dst.shape:
         part = f", of which each CTA gets {list(shape)}" if count > 1 else ""
         raise type_error(
             operation,
@@ -69,8 +75,8 @@ def _check_box(operation: str, src: View, dst: View, *, parts: tuple[int, int] =
             f"a row of {describe(src)} is {row_bits / 8:g} bytes; TMA moves multiples of 16 bytes. "
             "Widen the minor dimension.",
         )
-    if not src.shape or len(src.shape) > 5:
-        raise type_error(operation, f"a TMA box has 1 to 5 dimensions, got {list(src.shape)}.")
+    if not src.shape or sum(size > 1 for size in src.shape) > 5:
+        raise type_error(operation, f"a TMA box has 1 to 5 dimensions besides those of 1, got {list(src.shape)}.")
 
 
 def _check_load(
@@ -97,7 +103,9 @@ def _check_load(
         assert axis is not None
         if not 0 <= axis < len(src.shape) or src.shape[axis] % group_size:
             raise type_error(
-                operation, f"PARTITIONED({axis}) does not divide src {src} over {group_size} CTAs. Choose another axis."
+                operation,
+                f"PARTITIONED({axis}) does not divide src {src} over {group_size} CTAs; dst {dst} takes a part of it. "
+                "Choose another axis, or another size of src.",
             )
         _check_box(operation, src, dst, parts=(axis, group_size))
     else:

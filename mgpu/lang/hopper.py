@@ -29,6 +29,11 @@ _ACCUMULATORS = {
     "uint8": ("int32",),
 }
 
+_MIXABLE = {
+    "float8_e4m3fn",
+    "float8_e5m2",
+}  # PTX ISA, wgmma.mma_async: .atype and .btype of the fp8 forms are independent
+
 
 @dataclasses.dataclass(frozen=True)
 class AccumulatorSpace:
@@ -41,7 +46,7 @@ class AccumulatorSpace:
 
 
 class AccumulatorRef(AbstractRef):
-    """Aval of a ref to a wgmma accumulator. Reading it (`acc[...]`) waits for the wgmmas that write it."""
+    """Aval of a ref to a wgmma accumulator. Accessing it (`acc[...]`) waits for the wgmmas that write it."""
 
     def __init__(self, inner_aval: Any, memory_space: Any = None, kind: Any = None) -> None:
         super().__init__(inner_aval, memory_space or AccumulatorSpace(), kind)
@@ -54,9 +59,28 @@ class AccumulatorRef(AbstractRef):
         return wgmma_accumulator_load(tracer)[idx]
 
     def _setitem(self, tracer: Any, idx: Any, value: Any) -> None:
-        raise type_error(
-            "ACC", "an accumulator cannot be assigned; it is written by wgmma. Start from ACC.init(value) instead."
-        )
+        if not _selects_all(idx, tracer.shape):
+            raise type_error(
+                "ACC",
+                f"a part of the accumulator {list(tracer.shape)} is assigned; registers are replaced as a whole. "
+                "Assign acc[...], or compute on the array after reading it.",
+            )
+        value = jnp.asarray(value)
+        if value.shape != tracer.shape or value.dtype != tracer.dtype:
+            raise type_error(
+                "ACC",
+                f"{describe(value)} is assigned to an accumulator {tracer.dtype.name}{list(tracer.shape)}. "
+                "Convert it with astype and jnp.broadcast_to.",
+            )
+        super()._setitem(tracer, ..., value)
+
+
+def _selects_all(idx: Any, shape: tuple[int, ...]) -> bool:
+    indices = idx if isinstance(idx, tuple) else (idx,)
+    return all(
+        index is Ellipsis or (isinstance(index, slice) and index.indices(size) == (0, size, 1))
+        for index, size in zip(indices, shape, strict=False)
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,8 +189,12 @@ def _check_wgmma(acc: Any, a: Any, b: Any) -> list[ShapedArray]:
 
 def _check_wgmma_types(acc: View, a: Any, b: View) -> None:
     operation = "wgmma"
-    if a.dtype != b.dtype:
-        raise type_error(operation, f"a is {a.dtype.name} but b is {b.dtype.name}; both must have one dtype.")
+    if a.dtype != b.dtype and not {a.dtype.name, b.dtype.name} <= _MIXABLE:
+        raise type_error(
+            operation,
+            f"a is {a.dtype.name} but b is {b.dtype.name}; both must have one dtype, except that "
+            f"{' and '.join(sorted(_MIXABLE))} may be mixed. Convert one of them.",
+        )
     allowed = _ACCUMULATORS.get(a.dtype.name)
     if allowed is None:
         raise type_error(

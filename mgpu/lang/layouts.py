@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -247,11 +247,12 @@ def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int, *, layout
 
 
 def print_layout(fmt: str, x: Any) -> None:
-    """Prints the layout of an SMEM ref, or the type of an array, while the kernel is traced.
+    """Prints the layout of an SMEM ref while the kernel is traced, that of an array while it is compiled.
 
     Args:
       fmt: format string with one placeholder.
-      x: ref in SMEM, or an array. Arrays have the layouts that they were cast to; that does not change the simulation.
+      x: ref in SMEM, or an array. The simulator knows the layout of an array where an operation before it says so: an
+        accumulator, a load or a cast.
 
     Raises:
       KernelTypeError: no placeholder in `fmt`.
@@ -260,8 +261,17 @@ def print_layout(fmt: str, x: Any) -> None:
         raise KernelTypeError(f"{current_source_line()} print_layout: fmt must contain '{{}}', got {fmt!r}.")
     if is_ref(x):
         aval = x.type if hasattr(x, "type") else getattr(x, "aval", x)
-        text = f"{aval.dtype.name}{list(aval.shape)} in {aval.memory_space}"
+        print(fmt.format(f"{aval.dtype.name}{list(aval.shape)} in {aval.memory_space}"))
     else:
-        array = jnp.asarray(x)
-        text = f"{array.dtype.name}{list(array.shape)} in registers"
-    print(fmt.format(text))
+        bind(print_layout_p, jnp.asarray(x), fmt=fmt)
+
+
+def short_name(layout: Any) -> str:
+    """Returns a layout's name as the GPU's compiler prints it: WGMMA, or WGMMA_ROW for what a sum of rows leaves."""
+    if isinstance(layout, ReducedLayout) and isinstance(layout.layout, Layout) and layout.axes in _REDUCED:
+        return f"{layout.layout.name}_{_REDUCED[layout.axes]}"
+    return str(layout).removeprefix("Layout.")
+
+
+_REDUCED: Mapping[tuple[int, ...], str] = {(0,): "COL", (1,): "ROW"}
+print_layout_p = define_operation("print_layout", lambda _, *, fmt: [])

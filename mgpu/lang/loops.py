@@ -51,7 +51,8 @@ def nd_loop(
     Args:
       grid: sizes; integers or scalar arrays.
       collective_axes: name or names of the axes whose members share the steps.
-      tiling: visits the grid in tiles of this shape, row-major, each tile row-major; must divide the (static) grid.
+      tiling: visits the grid in tiles of this shape, row-major, each tile row-major; must divide the grid (unchecked
+        where a size is an array: what does not fill a tile is then left out).
       init_carry: first carry, a pytree. The body then gets `carry=` and returns the next one.
 
     Returns:
@@ -59,7 +60,7 @@ def nd_loop(
       `NDLoopInfo`.
 
     Raises:
-      KernelTypeError: a tiling of another rank than the grid, or that does not divide it.
+      KernelTypeError: a tiling of another rank than the grid, or that does not divide its static sizes.
     """
     sizes = check_grid("nd_loop", tuple(grid) if isinstance(grid, (tuple, list)) else grid)
     tile = None if tiling is None else _check_tiling(sizes, tiling)
@@ -68,7 +69,7 @@ def nd_loop(
     def run(body: Callable[..., Any]) -> Any:
         participants = math.prod(lax.axis_size(axis) for axis in axes)
         number = lax.axis_index(axes)
-        steps = count_steps(sizes)
+        steps = count_steps([*sizes] if tile is None else [*_count_tiles(sizes, tile), *tile])
         even, odd = _divide(steps, participants)
         own_steps: Any = even
         if not (isinstance(odd, int) and odd == 0):
@@ -103,11 +104,15 @@ def _unravel(linear: Any, sizes: Sequence[Any]) -> tuple[Any, ...]:
     return (linear, *reversed(index)) if sizes else ()
 
 
-def _unravel_tiled(linear: Any, sizes: Sequence[int], tile: Sequence[int]) -> tuple[Any, ...]:
+def _unravel_tiled(linear: Any, sizes: Sequence[Any], tile: Sequence[int]) -> tuple[Any, ...]:
     per_tile = jnp.int32(math.prod(tile))
-    outer = _unravel(lax.div(linear, per_tile), [size // side for size, side in zip(sizes, tile, strict=True)])
+    outer = _unravel(lax.div(linear, per_tile), _count_tiles(sizes, tile))
     inner = _unravel(lax.rem(linear, per_tile), tile)
     return tuple(o * side + i for o, i, side in zip(outer, inner, tile, strict=True))
+
+
+def _count_tiles(sizes: Sequence[Any], tile: Sequence[int]) -> list[Any]:
+    return [_divide(size, side)[0] for size, side in zip(sizes, tile, strict=True)]
 
 
 def _check_tiling(sizes: Sequence[Any], tiling: Sequence[int]) -> tuple[int, ...]:
@@ -117,9 +122,7 @@ def _check_tiling(sizes: Sequence[Any], tiling: Sequence[int]) -> tuple[int, ...
         raise KernelTypeError(
             f"{where} has {len(tile)} sizes, the grid {tuple(sizes)} has {len(sizes)} axes. Give one for each."
         )
-    if any(not isinstance(size, int) for size in sizes):
-        raise KernelTypeError(f"{where} needs a static grid, got {tuple(sizes)}. Drop the tiling, or use planar_snake.")
-    if any(side < 1 or size % side for size, side in zip(sizes, tile, strict=True)):
+    if any(side < 1 or (isinstance(size, int) and size % side) for size, side in zip(sizes, tile, strict=True)):
         raise KernelTypeError(f"{where} does not divide the grid {tuple(sizes)}. Choose sizes that divide each axis.")
     return tile
 

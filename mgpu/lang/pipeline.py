@@ -59,7 +59,7 @@ def emit_pipeline(
       KernelTypeError: a grid, spec or delay that makes no sense, or refs that do not match the specs (when called).
       Unsupported: a spec with `collective_axes`.
     """
-    return Pipeline(body, check_grid(OPERATION, grid), in_specs, out_specs, max_concurrent_steps, init_carry)
+    return Pipeline(body, check_grid(OPERATION, grid, least=1), in_specs, out_specs, max_concurrent_steps, init_carry)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

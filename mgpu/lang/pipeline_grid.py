@@ -34,27 +34,34 @@ class Motion(enum.Enum):
     EVERY_STEP = "every step"
 
 
-def check_grid(operation: str, grid: Any) -> tuple[Scalar, ...]:
+def check_grid(operation: str, grid: Any, *, least: int = 0) -> tuple[Scalar, ...]:
     """Returns the grid as a tuple, its static sizes as Python integers.
 
+    Args:
+      operation: whose grid it is, for errors.
+      grid: the sizes.
+      least: smallest Python integer; an array may always be 0.
+
     Raises:
-      KernelTypeError: not a tuple of integers, static or traced, of at least 0.
+      KernelTypeError: not a tuple of integers, static or traced, of at least `least`.
     """
     if not isinstance(grid, (tuple, list)):
         raise KernelTypeError(f"{current_source_line()} {operation}: grid must be a tuple of sizes, got {grid!r}.")
-    return tuple(_check_size(operation, grid, size) for size in grid)
+    return tuple(_check_size(operation, grid, size, least) for size in grid)
 
 
-def _check_size(operation: str, grid: Any, size: Any) -> Scalar:
+def _check_size(operation: str, grid: Any, size: Any, least: int) -> Scalar:
     if isinstance(size, Tracer):
         if size.shape == () and jnp.issubdtype(size.dtype, jnp.integer):
             return size.astype(jnp.int32)
     elif isinstance(size, (int, np.integer, jax.Array, np.ndarray)) and not isinstance(size, bool):
         array = np.asarray(size)
-        if array.shape == () and array.dtype.kind in "iu" and int(array) >= 0:
+        smallest = least if isinstance(size, int) else 0
+        if array.shape == () and array.dtype.kind in "iu" and int(array) >= smallest:
             return int(array)
     raise KernelTypeError(
-        f"{current_source_line()} {operation}: grid={grid!r} holds {size!r}; each size is an integer of at least 0."
+        f"{current_source_line()} {operation}: grid={grid!r} holds {size!r}; each size is an integer of at least "
+        f"{least}."
     )
 
 
@@ -99,8 +106,13 @@ def loop(steps: Scalar, body: Callable[[Any, Any], Any], init: Any, *, first: Sc
     if isinstance(first, int) and isinstance(steps, int):
         if first >= steps:
             return init
-        return lax.fori_loop(np.int32(first), np.int32(steps), body, init)
+        return lax.fori_loop(first, steps, lambda step, carry: body(_in_32_bits(step), carry), init)
     return lax.fori_loop(jnp.int32(first), jnp.asarray(steps, jnp.int32), body, init)
+
+
+def _in_32_bits(step: Any) -> Any:
+    # With x64, JAX counts between constants in 64 bits, whatever their type. A cast that is not needed costs a cycle.
+    return step if step.dtype == jnp.int32 else step.astype(jnp.int32)
 
 
 def _is_dynamic(size: Scalar) -> bool:

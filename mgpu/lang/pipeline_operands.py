@@ -46,6 +46,20 @@ class Operands:
         """Returns the body's arguments: the flat `refs` in the structure of the specs."""
         return tuple(jax.tree.unflatten(self.tree, refs))
 
+    def barrier_arguments(self, barriers: Sequence[Any]) -> tuple[Any, ...]:
+        """Returns the body's arguments for one barrier for each number in `in_smem`: in the structure of the specs.
+
+        An operand that is not copied has no barrier: its argument is left out, or None inside a pytree.
+        """
+        by_number = dict(zip(self.in_smem, barriers, strict=True))
+        numbers = jax.tree.unflatten(self.tree, range(len(self.blocks)))
+        arguments = []
+        for argument in numbers:
+            leaves, tree = jax.tree.flatten(argument)
+            if not leaves or any(leaf in by_number for leaf in leaves):
+                arguments.append(jax.tree.unflatten(tree, [by_number.get(leaf) for leaf in leaves]))
+        return tuple(arguments)
+
     def input_buffers(self, smem: Sequence[Any]) -> tuple[InputBuffer, ...]:
         """Pairs each operand with the ref of its slots, of which there is one for each number in `in_smem`."""
         slots = dict(zip(self.in_smem, smem, strict=True))

@@ -34,9 +34,11 @@ class Protocol:
       delay: steps that a slot is kept after its own step.
       starts_empty: the slots are free when the pipeline begins; a bool, or a traced one.
       drains: wait for all releases before the pipeline ends; a bool, or a traced one.
-      loaded: barriers that the loads complete, one for each slot; None if nothing is loaded.
-      consumed: barrier arrays that the compute warpgroups arrive on: one, or one for each input if `manual`.
-      manual: the body arrives by itself.
+      loaded: barrier arrays that the loads complete: one, or one for each input if `waits_in_body`; none if nothing is
+        loaded.
+      consumed: barrier arrays that the compute warpgroups arrive on: one, or one for each input if `arrives_in_body`.
+      waits_in_body: the body waits for the loads by itself.
+      arrives_in_body: the body arrives by itself.
     """
 
     grid: tuple[Scalar, ...]
@@ -45,13 +47,25 @@ class Protocol:
     delay: int
     starts_empty: Any
     drains: Any
-    loaded: Any
+    loaded: tuple[Any, ...]
     consumed: tuple[Any, ...]
-    manual: bool
+    waits_in_body: bool
+    arrives_in_body: bool
 
     def slot(self, step: Any) -> Any:
         """Returns the slot of a step."""
         return lax.rem(step, jnp.int32(self.slots))
+
+    def released_slot(self, step: Any) -> Any:
+        """Returns the slot that is released at the end of a step: that of the step `delay` steps before.
+
+        It may be a step of the pipeline before: its slots are the same ones, further back in the ring.
+        """
+        return self.slot(step + (self.slots - self.delay) if self.delay else step)
+
+    def load_barrier(self, position: int) -> Any:
+        """Returns the barrier array that the loads of the copied input at `position` complete."""
+        return self.loaded[position if self.waits_in_body else 0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,8 +92,8 @@ class MemoryRole:
         first = self._free_slots()
 
         def load_free(step: Any, indices: Indices) -> Indices:
-            for buffer in copied:
-                buffer.load(step, indices, protocol.loaded.at[step])
+            for position, buffer in enumerate(copied):
+                buffer.load(step, indices, protocol.load_barrier(position).at[step])
             return next_indices(indices, protocol.grid)
 
         def load_released(number: Any, indices: Indices) -> Indices:
@@ -87,7 +101,7 @@ class MemoryRole:
             for position, buffer in enumerate(copied):
                 if position < len(protocol.consumed):
                     barrier_wait(protocol.consumed[position].at[slot])
-                buffer.load(slot, indices, protocol.loaded.at[slot])
+                buffer.load(slot, indices, protocol.load_barrier(position).at[slot])
             return next_indices(indices, protocol.grid)
 
         indices = loop(first, load_free, first_indices(protocol.grid))
@@ -170,11 +184,11 @@ class ComputeRole:
         def step(number: Any, state: Any) -> Any:
             indices, finished, carry = state
             slot = protocol.slot(number)
-            if protocol.loaded is not None:
-                barrier_wait(protocol.loaded.at[slot])
+            for loaded in () if protocol.waits_in_body else protocol.loaded:
+                barrier_wait(loaded.at[slot])
             outputs.wait_for_slot()
             out_slots = outputs.slots_of_step(slot, finished)
-            carry = self._call_body(slot, out_slots, indices, carry)
+            carry = self._call_body(number, slot, out_slots, indices, carry)
             self._release(number)
             following = next_indices(indices, protocol.grid)
             finished = outputs.store(out_slots, indices, following, number == protocol.steps - 1, finished)
@@ -187,14 +201,13 @@ class ComputeRole:
 
     def _release(self, step: Any) -> None:
         protocol = self.protocol
-        if protocol.manual or not protocol.consumed:
+        if protocol.arrives_in_body or not protocol.consumed:
             return
         (consumed,) = protocol.consumed
+        slot = protocol.released_slot(step)
         if not protocol.delay:
-            barrier_arrive(consumed.at[protocol.slot(step)])
+            barrier_arrive(consumed.at[slot])
             return
-        # A step of the pipeline before, if there is one: its slots are the same ones, further back in the ring.
-        slot = protocol.slot(step + (protocol.slots - protocol.delay))
         began = step >= protocol.delay
         if isinstance(protocol.starts_empty, bool):
             if not protocol.starts_empty:
@@ -204,12 +217,16 @@ class ComputeRole:
             began = began | ~protocol.starts_empty
         pl.when(began)(lambda: barrier_arrive(consumed.at[slot]))
 
-    def _call_body(self, slot: Any, out_slots: Sequence[Any], indices: Indices, carry: Any) -> Any:
+    def _call_body(self, step: Any, slot: Any, out_slots: Sequence[Any], indices: Indices, carry: Any) -> Any:
         arguments = self.inputs.arguments([buffer.at(slot, indices) for buffer in self.in_buffers])
         pairs = zip(self.out_buffers, out_slots, strict=True)
         arguments += self.outputs.arguments([buffer.at(out_slot, indices) for buffer, out_slot in pairs])
-        if self.protocol.manual:
-            arguments += tuple(consumed.at[slot] for consumed in self.protocol.consumed)
+        protocol = self.protocol
+        if protocol.waits_in_body:
+            arguments += self.inputs.barrier_arguments([loaded.at[slot] for loaded in protocol.loaded])
+        if protocol.arrives_in_body:
+            released = protocol.released_slot(step)
+            arguments += self.inputs.barrier_arguments([consumed.at[released] for consumed in protocol.consumed])
         with attributed_to(None):
             if self.context is None:
                 self.body(indices, *arguments)

@@ -110,6 +110,20 @@ def _as_view(operand: Any) -> Any:
     return View(operand, ()) if isinstance(aval, AbstractRef) else operand
 
 
+_NUM_VALUES_OF_ACCESSES = {"get": 1, "swap": 2, "addupdate": 2}  # operands before the transforms
+
+
+def views_of(equation: Any) -> list[View]:
+    """Returns the ref operands of an equation: of the language's own operations, and of JAX's get and swap."""
+    name, tree = equation.primitive.name, equation.params.get("tree")
+    if name in _NUM_VALUES_OF_ACCESSES:
+        leaves = equation.invars[_NUM_VALUES_OF_ACCESSES[name] :]
+        return [View(equation.invars[0], tuple(jax.tree.unflatten(tree, leaves)))]
+    if tree is None:
+        return []
+    return [operand for operand in unflatten_operands(tree, equation.invars) if isinstance(operand, View)]
+
+
 def define_operation(
     name: str, check: Callable[..., Sequence[ShapedArray] | ShapedArray], *, multiple_results: bool = True
 ) -> jex_core.Primitive:

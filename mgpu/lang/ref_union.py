@@ -15,12 +15,13 @@ from jax.core import ShapedArray
 from mgpu.errors import KernelTypeError
 from mgpu.jax_internals import AbstractRef, Transform, TransformedRef, hide_from_source_lines
 from mgpu.lang.memory import SMEM, MemoryRef
+from mgpu.lang.primitive import type_error
 from mgpu.lang.transforms import bits_of
 
 hide_from_source_lines(__file__)
 
-TILED_ALIGNMENT_BYTES = 1024  # PTX ISA: the swizzle pattern of wgmma and TMA repeats every 1024 bytes
-PLAIN_ALIGNMENT_BYTES = 128  # CUDA driver API: a TMA box starts at a multiple of 128 bytes
+_UNPACK = "Unpack it into its groups of buffers (a, b = union; [a] = union for one), and use one of those."
+ALIGNMENT_BYTES = 1024  # PTX ISA: the swizzle pattern of wgmma and TMA repeats every 1024 bytes
 
 
 @jax.tree_util.register_dataclass
@@ -75,7 +76,10 @@ class RefUnionRef(AbstractRef):
     def _getitem(self, tracer: Any, idx: Any) -> Any:
         if isinstance(idx, int):
             return _members(tracer, self.groups[idx])
-        raise KernelTypeError(f"RefUnion: unpack it (a, b = union) before you use it; indexed with {idx!r}.")
+        raise type_error("RefUnion", f"a union is indexed with {idx!r}. {_UNPACK}")
+
+    def _setitem(self, tracer: Any, idx: Any, value: Any) -> None:
+        raise type_error("RefUnion", f"a union cannot be assigned to. {_UNPACK}")
 
 
 def _members(tracer: Any, group: Any) -> Any:
@@ -90,6 +94,8 @@ class RefUnion:
     """Type of buffers that lie in the same SMEM, for `scratch_types` or `pl.run_scoped`.
 
     In the kernel, unpack the ref into as many groups as were given. Using one group destroys what is in the others.
+    Each member begins at a multiple of 1024 bytes, as on the device. The simulator gives an element of 4 bits a byte,
+    so there the bytes of another member cannot be looked at as such elements.
 
     Attributes:
       refs: groups (an SMEM type, or a pytree of them); the buffers of one group lie beside each other.
@@ -119,8 +125,7 @@ def _place(group: Any) -> tuple[Any, int]:
     for leaf in leaves:
         if not isinstance(leaf, MemoryRef) or leaf.memory_space is not SMEM:
             raise KernelTypeError(f"RefUnion: members must be SMEM types, got {leaf!r}. Allocate it outside the union.")
-        alignment = TILED_ALIGNMENT_BYTES if leaf.transforms else PLAIN_ALIGNMENT_BYTES
-        offset = -(-end // alignment) * alignment
+        offset = -(-end // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         space = leaf.get_ref_aval().memory_space
         members.append(UnionMemberTransform(offset, leaf.shape, np.dtype(leaf.dtype), space))
         end = offset + math.prod(leaf.shape) * max(8, bits_of(leaf.dtype)) // 8

@@ -1,6 +1,8 @@
-"""Semaphores: counters in GMEM through which CTAs tell each other something. Zero when the kernel starts.
+"""Semaphores: counters in GMEM through which warpgroups and CTAs tell each other something. Zero at the kernel's start.
 
-`jax.experimental.pallas.semaphore_signal`, `semaphore_wait` and `semaphore_read` work on them too.
+In `scratch_types` and `pl.run_scoped` they belong to one CTA; `pl.get_global(SemaphoreType.REGULAR)` gives one that all
+CTAs of the launch share. `jax.experimental.pallas.semaphore_signal`, `semaphore_wait` and `semaphore_read` work on them
+too.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ hide_from_source_lines(__file__)
 
 @dataclasses.dataclass(frozen=True)
 class SemaphoreSpace:
-    """Memory space of a semaphore ref: GMEM that all CTAs of the launch share."""
+    """Memory space of a semaphore ref: GMEM."""
 
     def __str__(self) -> str:
         return "semaphore"
@@ -31,7 +33,7 @@ class SemaphoreSpace:
 
 @dataclasses.dataclass(frozen=True)
 class SemaphoreArray:
-    """Type of an array of semaphores, for `scratch_types` or `pl.run_scoped`."""
+    """Type of an array of semaphores, for `scratch_types`, `pl.run_scoped` or `pl.get_global`."""
 
     shape: tuple[int, ...]
 

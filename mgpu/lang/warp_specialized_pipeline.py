@@ -50,6 +50,7 @@ class Settings:
     wg_axis: str
     num_compute_wgs: int
     pipeline_state: Any
+    manual_produced_barriers: bool
     manual_consumed_barriers: bool
     compute_context: Callable[..., Any] | None
     memory_thread_idx: int
@@ -66,6 +67,7 @@ def emit_pipeline_warp_specialized(
     wg_axis: str,
     num_compute_wgs: int,
     pipeline_state: jax.Array | PipelinePipeline | None = None,
+    manual_produced_barriers: bool = False,
     manual_consumed_barriers: bool = False,
     compute_context: Callable[..., Any] | None = None,
     memory_thread_idx: int | None = None,
@@ -75,9 +77,9 @@ def emit_pipeline_warp_specialized(
     All warpgroups of the CTA call it. The kernel has `num_compute_wgs + 1` warpgroups.
 
     Args:
-      body: `body(indices, *input_refs, *output_refs, *consumed_barriers)`, run by every compute warpgroup at every
-        step; the barriers only with `manual_consumed_barriers`. With `compute_context`, the carry comes last, and the
-        body returns the next one.
+      body: `body(indices, *input_refs, *output_refs, *produced_barriers, *consumed_barriers)`, run by every compute
+        warpgroup at every step; the barriers only with `manual_produced_barriers` and `manual_consumed_barriers`. With
+        `compute_context`, the carry comes last, and the body returns the next one.
       grid: number of steps along each axis, the last one fastest; integers or scalar arrays.
       memory_registers: registers per thread that the memory warpgroup keeps; the others share the rest.
       in_specs: a `BlockSpec` for each input, or pytrees of them.
@@ -88,8 +90,11 @@ def emit_pipeline_warp_specialized(
       pipeline_state: place in a sequence of pipelines without bubbles between them: the first is START, the last is
         STOP, all between are STEADY; a scalar array lets a loop decide. Only START begins with empty slots, only STOP
         waits for the last ones. Needs `allocations`, and a number of steps that the slots divide.
-      manual_consumed_barriers: the body arrives on the barriers itself, each at every step, one barrier for each copied
-        input in order.
+      manual_produced_barriers: the body waits for its loads itself, at every step: one barrier for each copied input,
+        in the structure of `in_specs`.
+      manual_consumed_barriers: the body releases its slots itself, at every step: it arrives on one barrier for each
+        copied input, in the structure of `in_specs`. With a `delay_release` of d, the barriers of a step are those of
+        the step d before, and the first d steps must not arrive.
       compute_context: `compute_context(pipeline)`, called by the compute warpgroups; `pipeline(carry)` runs the steps
         and returns the last carry. What stands around it is prologue and epilogue.
       memory_thread_idx: index of the memory warpgroup; the last one if not given.
@@ -103,7 +108,7 @@ def emit_pipeline_warp_specialized(
     """
     settings = Settings(
         body=body,
-        grid=check_grid(OPERATION, grid),
+        grid=check_grid(OPERATION, grid, least=1),
         in_specs=in_specs,
         out_specs=out_specs,
         memory_registers=memory_registers,
@@ -111,6 +116,7 @@ def emit_pipeline_warp_specialized(
         wg_axis=wg_axis,
         num_compute_wgs=num_compute_wgs,
         pipeline_state=pipeline_state,
+        manual_produced_barriers=manual_produced_barriers,
         manual_consumed_barriers=manual_consumed_barriers,
         compute_context=compute_context,
         memory_thread_idx=num_compute_wgs if memory_thread_idx is None else memory_thread_idx,
@@ -177,13 +183,7 @@ def _operands(settings: Settings, gmem_refs: Sequence[Any]) -> tuple[Operands, O
         raise KernelTypeError(
             f"{current_source_line()} {OPERATION}: the inputs of a step are released together, but their "
             "delay_release is "
-            f"{[block.delay_release for block in copied]}. Give all of them the same, or use manual_consumed_barriers."
-        )
-    if settings.manual_consumed_barriers and any(block.delay_release for block in copied):
-        raise KernelTypeError(
-            f"{current_source_line()} {OPERATION}: with manual_consumed_barriers the body decides when a slot is "
-            "released; "
-            "delay_release has no meaning. Drop it, and arrive later."
+            f"{[block.delay_release for block in copied]}. Give all of them the same."
         )
     if outputs.in_smem and settings.num_compute_wgs > 1:
         raise KernelTypeError(
@@ -200,24 +200,28 @@ def _allocation_types(settings: Settings, inputs: Operands, outputs: Operands) -
     in_names, out_names = body_names(settings.body, inputs, outputs)
     num_loads = len(inputs.in_smem)
     consumed = _consumed_barrier(settings, inputs, slots)
-    num_consumed = num_loads if settings.manual_consumed_barriers else min(num_loads, 1)
+    one_loaded = [Barrier(num_arrivals=num_loads, num_barriers=slots)] if num_loads else []
     types = {
         "inputs": [slots_type(inputs.blocks[number], slots) for number in inputs.in_smem],
         "outputs": [
             slots_type(outputs.blocks[number], output_slots(outputs.motions[number], slots))
             for number in outputs.in_smem
         ],
-        "loaded": [Barrier(num_arrivals=num_loads, num_barriers=slots)] if num_loads else [],
-        "consumed": [consumed] * num_consumed,
+        "loaded": [Barrier(num_barriers=slots)] * num_loads if settings.manual_produced_barriers else one_loaded,
+        "consumed": [consumed] * (num_loads if settings.manual_consumed_barriers else min(num_loads, 1)),
     }
-    consumed_names = [f"consumed_{name}" for name in in_names] if settings.manual_consumed_barriers else ["consumed"]
     names = {
         "inputs": in_names,
         "outputs": out_names,
-        "loaded": ["loaded"][: len(types["loaded"])],
-        "consumed": consumed_names[:num_consumed],
+        "loaded": _barrier_names("loaded", in_names, each=settings.manual_produced_barriers),
+        "consumed": _barrier_names("consumed", in_names, each=settings.manual_consumed_barriers),
     }
     return names, types
+
+
+def _barrier_names(name: str, inputs: Sequence[str], *, each: bool) -> list[str]:
+    """Returns the names of the barrier arrays for all copied inputs together, or for each of them."""
+    return [f"{name}_{each_input}" for each_input in inputs] if each else [name][: len(inputs)]
 
 
 def _consumed_barrier(settings: Settings, inputs: Operands, slots: int) -> Barrier:
@@ -245,9 +249,10 @@ def _run(settings: Settings, inputs: Operands, outputs: Operands, refs: dict[str
         delay=max((inputs.blocks[number].delay_release for number in inputs.in_smem), default=0),
         starts_empty=_is_state(settings.pipeline_state, PipelinePipeline.START),
         drains=_is_state(settings.pipeline_state, PipelinePipeline.STOP),
-        loaded=refs["loaded"][0] if refs["loaded"] else None,
+        loaded=tuple(refs["loaded"]),
         consumed=tuple(refs["consumed"]),
-        manual=settings.manual_consumed_barriers,
+        waits_in_body=settings.manual_produced_barriers,
+        arrives_in_body=settings.manual_consumed_barriers,
     )
     in_buffers = inputs.input_buffers(refs["inputs"])
     memory = MemoryRole(protocol, in_buffers, settings.memory_registers)

@@ -16,6 +16,7 @@ from jax.interpreters import batching
 
 from mgpu.errors import Unsupported
 from mgpu.frontend.program import Launch
+from mgpu.frontend.regions import walk
 from mgpu.launch.operation import SimulatedKernel, simulate_p
 
 
@@ -58,6 +59,11 @@ def _batch_rule(
         raise Unsupported(
             f"{program.source} kernel {program.name}: jax.vmap of a kernel whose body closes over arrays. "
             "Pass them to the kernel as operands."
+        )
+    if any(step.equation.primitive.name == "get_global" for step in walk(program)):
+        raise Unsupported(
+            f"{program.source} kernel {program.name}: jax.vmap of a kernel with pl.get_global: the batch is one "
+            "launch, whose CTAs would share its semaphores. Call the kernel for each element (jax.lax.map)."
         )
     is_batched = tuple(dimension is not None for dimension in dimensions)
     rows = [x if d is None else jnp.moveaxis(x, d, 0) for x, d in zip(operands, dimensions, strict=True)]

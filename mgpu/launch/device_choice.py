@@ -12,6 +12,7 @@ import dataclasses
 import os
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 from mgpu.devices import Device, load_device
 from mgpu.environment import DEVICE, device_numbers
@@ -48,7 +49,7 @@ class _Chosen:
 _chosen = _Chosen()
 
 
-def choose(name: str | Device, num_sms: int | None = None, **numbers: int | float) -> DeviceChoice:
+def choose(name: str | Device, num_sms: int | None = None, **numbers: Any) -> DeviceChoice:
     """Returns the choice of a device by name (or a `Device`), with some numbers replaced.
 
     Raises:
@@ -64,13 +65,15 @@ def choose(name: str | Device, num_sms: int | None = None, **numbers: int | floa
     return DeviceChoice(device, count)
 
 
-def set_device(name: str | Device, num_sms: int | None = None, **numbers: int | float) -> None:
+def set_device(name: str | Device, num_sms: int | None = None, **numbers: Any) -> None:
     """Simulates this device from now on.
 
     Args:
       name: "h100", "h200", ..., or a `Device` of your own (`mgpu.devices.device_from_file`).
       num_sms: SMs to simulate, by default all; the memory system stays that of the whole chip.
-      **numbers: device numbers to replace, for what-ifs: `set_device("h100", hbm_bandwidth=10**13)`.
+      **numbers: device numbers to replace, for what-ifs: `set_device("h100", hbm_bandwidth=10**13)`. With
+        `clock_hz="power_capped"` each kernel settles at the clock that the power limit allows (`mgpu.devices.power`):
+        its first launch is simulated two or three times for that.
 
     Raises:
       DeviceError: no such device or number.
@@ -79,7 +82,7 @@ def set_device(name: str | Device, num_sms: int | None = None, **numbers: int | 
 
 
 @contextlib.contextmanager
-def device(name: str | Device, num_sms: int | None = None, **numbers: int | float) -> Iterator[Device]:
+def device(name: str | Device, num_sms: int | None = None, **numbers: Any) -> Iterator[Device]:
     """Simulates this device inside a `with` block; arguments as `set_device`."""
     choice = choose(name, num_sms, **numbers)
     previous = _chosen.replace(choice)

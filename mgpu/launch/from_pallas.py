@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
@@ -14,14 +15,16 @@ from jax.extend import core as jex_core
 
 from mgpu.frontend.from_pallas import import_kernel, is_kernel_equation
 from mgpu.frontend.pallas_rules.translator import open_jaxpr
-from mgpu.jax_internals import hide_from_source_lines
+from mgpu.jax_internals import hide_from_source_lines, without_own_refs
 from mgpu.launch.device_choice import DeviceChoice, current_choice
 from mgpu.launch.gpu_presence import as_if_on_gpu
 from mgpu.launch.imported_pallas_call import is_pallas_call, run_pallas_call
 from mgpu.launch.mesh import find_core_map
 from mgpu.launch.operation import SimulatedKernel, launch
+from mgpu.launch.recording import with_environment
 from mgpu.launch.rewriting import rewrite
 from mgpu.launch.transformable import make_transformable
+from mgpu.params import CompilerParams
 from mgpu.sim.options import InterpretGPUParams
 from mgpu.sim.simulation import prepare
 
@@ -46,6 +49,7 @@ def from_pallas(
       interpret: how to simulate, for every kernel.
       compiler_params: fields of `CompilerParams` to set in every kernel, instead of the kernel's own values:
         `{"profile_space": 512, "profile_dir": "build/profile"}` records kernels that do not ask for it themselves.
+        The environment (MGPU_PROFILE_DIR) has the last word, as for `kernel`.
 
     Returns:
       A function of the same arguments and results. It takes `jax.jit`, `jax.vmap` and reverse-mode derivatives where
@@ -61,6 +65,9 @@ def from_pallas(
       >>> c = matmul(a, b, None, config)  # doctest: +SKIP
     """
     return _Imported(function, interpret or InterpretGPUParams(), dict(compiler_params or {}))
+
+
+_NONE = CompilerParams()  # of a kernel that asks for nothing
 
 
 class _Imported:
@@ -106,7 +113,7 @@ class _Imported:
         with as_if_on_gpu(choice):
             closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arrays)
         importer = _Importer(choice, self._options, self._params)
-        return rewrite(closed, importer.replace), jax.tree.structure(shapes)
+        return without_own_refs(rewrite(closed, importer.replace)), jax.tree.structure(shapes)
 
 
 def _key(
@@ -114,7 +121,15 @@ def _key(
 ) -> Hashable | None:
     """Returns what a trace depends on; None if a static argument cannot be compared."""
     types = tuple((np.shape(x), jnp.result_type(x), bool(getattr(x, "weak_type", False))) for x in arrays)
-    key = (tree, is_array, tuple((type(x), x) for x in static), types, choice, jnp.result_type(float))
+    key = (
+        tree,
+        is_array,
+        tuple((type(x), x) for x in static),
+        types,
+        choice,
+        jnp.result_type(float),
+        with_environment(_NONE),
+    )
     try:
         hash(key)
     except TypeError:
@@ -149,7 +164,8 @@ class _Importer:
 
     def _launch(self, equation: Any, trees: tuple[Any, Any] | None, *operands: Any) -> Sequence[Any]:
         found = import_kernel(equation, operands, self._params, trees)
-        prepared = prepare(found.program, self._choice.device, self._choice.num_sms, self._options)
+        program = dataclasses.replace(found.program, params=with_environment(found.program.params))
+        prepared = prepare(program, self._choice.device, self._choice.num_sms, self._options)
         results = launch(SimulatedKernel(prepared), list(found.operands))
         num_results = len(results) - len(found.written)
         for ref, value in zip(found.written, results[num_results:], strict=True):

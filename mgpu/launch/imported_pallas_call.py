@@ -105,6 +105,7 @@ def _import_spec(block: Any) -> pl.BlockSpec:
         tuple(_import_dimension(dimension) for dimension in block.block_shape),
         _index_map(block.index_map_jaxpr),
         memory_space=space,
+        pipeline_mode=block.pipeline_mode,
         transforms=transforms,
     )
 

@@ -13,7 +13,6 @@ import numpy as np
 from jax.core import ShapedArray
 
 from mgpu.devices import Device
-from mgpu.environment import recording
 from mgpu.errors import KernelTypeError, ParamsError
 from mgpu.frontend.build import build_program, find_traced_values
 from mgpu.frontend.pallas_launch import accept_params
@@ -23,6 +22,7 @@ from mgpu.launch.aliases import check_aliases
 from mgpu.launch.batching import batch_axis_name, batch_body
 from mgpu.launch.device_choice import DeviceChoice, current_choice
 from mgpu.launch.operation import SimulatedKernel, launch
+from mgpu.launch.recording import with_environment
 from mgpu.launch.target_choice import gpu_device, runs_on_gpu
 from mgpu.params import CompilerParams
 from mgpu.sim.options import InterpretGPUParams
@@ -114,7 +114,7 @@ def kernel(
             out_type=out,
             scratch=() if scratch is NOT_GIVEN or scratch is None else scratch,
             shape=shape,
-            params=_with_recording(params),
+            params=with_environment(params),
             options=_options(interpret),
             interpret=interpret,
             debug=debug,
@@ -135,12 +135,6 @@ def _options(interpret: Any) -> InterpretGPUParams:
     if isinstance(interpret, InterpretGPUParams):
         return interpret
     raise ParamsError(f"kernel: interpret must be an mgpu.InterpretGPUParams or a bool, got {interpret!r}.")
-
-
-def _with_recording(params: CompilerParams) -> CompilerParams:
-    """Applies what the environment says about recording."""
-    space, directory = recording(params.profile_space, params.profile_dir)
-    return dataclasses.replace(params, profile_space=space, profile_dir=directory)
 
 
 class _Kernel:

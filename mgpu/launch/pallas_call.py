@@ -229,6 +229,7 @@ class _Call:
             spec.block_shape,
             None if index_map is None else lambda *indices: call_index_map(name, index_map, self._point(indices)),
             memory_space=spec.memory_space,
+            pipeline_mode=spec.pipeline_mode,
             transforms=getattr(spec, "transforms", ()),
             delay_release=delay,
             collective_axes=getattr(spec, "collective_axes", None) or (),

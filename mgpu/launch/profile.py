@@ -14,7 +14,7 @@ import numpy as np
 from jax.extend import core as jex_core
 
 from mgpu.capture import Capture
-from mgpu.environment import DEFAULT_PROFILE_SPACE
+from mgpu.environment import DEFAULT_PROFILE_SPACE, profile_dir, profile_window
 from mgpu.errors import ParamsError
 from mgpu.frontend.pallas_rules.translator import open_jaxpr
 from mgpu.launch.from_pallas import from_pallas
@@ -23,7 +23,8 @@ from mgpu.launch.operation import SimulatedKernel, launch, simulate_p
 from mgpu.launch.rewriting import rewrite
 from mgpu.launch.target_choice import gpu_device, runs_on_gpu
 from mgpu.params import TraceScope
-from mgpu.profile_dir import CAPTURE_FILE, list_launches
+from mgpu.profile_dir import CAPTURE_FILE, list_launches, save_launch
+from mgpu.profile_window import EVERYTHING, ProfileWindow
 from mgpu.sim.simulation import PreparedKernel, prepare
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def profile(
     *,
     profile_space: int = DEFAULT_PROFILE_SPACE,
     trace_scope: TraceScope = TraceScope.WARPGROUP,
+    window: ProfileWindow = EVERYTHING,
 ) -> Callable[..., tuple[Any, list[Capture]]]:
     """Makes a function that returns `(function(*args), captures)`.
 
@@ -45,12 +47,14 @@ def profile(
       function: a JAX function. Arguments that are no arrays are passed as they are.
       profile_space: events that each track can store.
       trace_scope: a track for each warpgroup, or for each warp: what warps do on their own shows in the latter only.
+      window: the CTAs, warpgroups and iterations of each kernel that are recorded; by default all.
 
     Returns:
       A function of the same arguments. It runs eagerly; apply `jax.jit`, `jax.vmap` or `jax.grad` inside `function`.
+      With MGPU_PROFILE_DIR set, as by `mgpu run --profile-dir`, the captures are also saved there.
 
     Raises:
-      ParamsError: `profile_space` is not positive.
+      ParamsError: `profile_space` is not positive; when called: a kernel has no such window.
       Unsupported: when called: a kernel that cannot be simulated.
 
     Example:
@@ -73,15 +77,26 @@ def profile(
             return function(*args, **kwargs)
 
         run = _run_on_gpu if runs_on_gpu(None) else _run_simulated
-        return run(call, arrays, profile_space, trace_scope)
+        result, captures = run(call, arrays, _Recording(profile_space, trace_scope, profile_window(window)))
+        if directory := profile_dir(""):
+            for capture in captures:
+                save_launch(directory, capture)
+        return result, captures
 
     return profiled
 
 
-def _run_on_gpu(
-    call: Callable[..., Any], arrays: Sequence[Any], capacity: int, trace_scope: TraceScope
-) -> tuple[Any, list[Capture]]:
-    run, tree, recorder = recorded_for_gpu(call, arrays, capacity, trace_scope)
+@dataclasses.dataclass(frozen=True)
+class _Recording:
+    """What is recorded, and how much of it."""
+
+    capacity: int
+    trace_scope: TraceScope
+    window: ProfileWindow
+
+
+def _run_on_gpu(call: Callable[..., Any], arrays: Sequence[Any], recording: _Recording) -> tuple[Any, list[Capture]]:
+    run, tree, recorder = recorded_for_gpu(call, arrays, recording.capacity, recording.trace_scope, recording.window)
     results = jax.jit(run)(*arrays)
     jax.block_until_ready(results)
     jax.effects_barrier()  # the words have arrived
@@ -89,7 +104,11 @@ def _run_on_gpu(
 
 
 def recorded_for_gpu(
-    call: Callable[..., Any], arrays: Sequence[Any], capacity: int, trace_scope: TraceScope
+    call: Callable[..., Any],
+    arrays: Sequence[Any],
+    capacity: int,
+    trace_scope: TraceScope,
+    window: ProfileWindow = EVERYTHING,
 ) -> tuple[Callable[..., list[Any]], Any, KernelRecorder]:
     """Traces a function and puts a recorder into each of its kernels.
 
@@ -98,6 +117,7 @@ def recorded_for_gpu(
       arrays: arrays of the types that it is traced for.
       capacity: events that each track can store.
       trace_scope: what a track is.
+      window: the part of each launch that is recorded.
 
     Returns:
       A function from arrays to flat results, the tree of the results, and where captures go when it has run on a GPU.
@@ -105,18 +125,21 @@ def recorded_for_gpu(
     # Imported here: it brings JAX's Mosaic GPU module, which the simulator does without.
     from mgpu.gpu.recording import KernelRecorder
 
-    recorder = KernelRecorder(gpu_device(), capacity, trace_scope)
+    recorder = KernelRecorder(gpu_device(), capacity, trace_scope, window)
     closed, shapes = jax.make_jaxpr(call, return_shape=True)(*arrays)
     closed = rewrite(closed, find_core_map)  # makes kernels of what JAX keeps as operations on refs
     return _function(rewrite(closed, recorder.replace)), jax.tree.structure(shapes), recorder
 
 
-def _run_simulated(
-    call: Callable[..., Any], arrays: Sequence[Any], capacity: int, trace_scope: TraceScope
-) -> tuple[Any, list[Capture]]:
+def _run_simulated(call: Callable[..., Any], arrays: Sequence[Any], recording: _Recording) -> tuple[Any, list[Capture]]:
     closed, shapes = jax.make_jaxpr(from_pallas(call), return_shape=True)(*arrays)
     with tempfile.TemporaryDirectory() as directory:
-        params = {"profile_space": capacity, "profile_dir": directory, "profile_trace_scope": trace_scope}
+        params = {
+            "profile_space": recording.capacity,
+            "profile_dir": directory,
+            "profile_trace_scope": recording.trace_scope,
+            "profile_window": recording.window,
+        }
 
         def replace(equation: Any) -> Callable[..., Sequence[Any]] | None:
             if equation.primitive is not simulate_p:

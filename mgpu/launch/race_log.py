@@ -44,7 +44,7 @@ def note_races(races: Sequence[Race]) -> None:
 
 
 def get_races() -> tuple[Race, ...]:
-    """Returns the races in shared memory that simulated launches have shown since the last `reset`, oldest first."""
+    """Returns the races that simulated launches have shown since the last `reset`, oldest first."""
     return _log.get()
 
 

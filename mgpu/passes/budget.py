@@ -9,6 +9,7 @@ from mgpu.capture import EVENT_BYTES
 from mgpu.errors import ResourceError
 from mgpu.frontend.program import KernelProgram
 from mgpu.frontend.regions import Allocation, scoped_allocations, walk
+from mgpu.jax_internals import AbstractRef
 from mgpu.lang.barriers import BarrierSpace
 from mgpu.lang.hopper import AccumulatorSpace
 from mgpu.lang.memory import SMEM
@@ -70,7 +71,8 @@ def plan_budget(program: KernelProgram, *, smem_per_cta_bytes: int, registers_pe
             "Use fewer pipeline stages or smaller tiles."
         )
     params, launch = program.params, program.launch
-    tracks = launch.num_threads * (WARPS_PER_WARPGROUP if params.profile_trace_scope is TraceScope.WARP else 1)
+    recorded = len(params.profile_window.recorded_warpgroups(launch.num_threads))
+    tracks = recorded * (WARPS_PER_WARPGROUP if params.profile_trace_scope is TraceScope.WARP else 1)
     profile = tracks * (params.profile_space * EVENT_BYTES + TRACK_HEADER_BYTES) if params.profile_space else 0
     threads = launch.num_threads * LANES_PER_WARPGROUP
     if threads > 1024:
@@ -130,7 +132,8 @@ def _registers_per_thread(program: KernelProgram, threads: int, registers_per_sm
     for step in walk(program):
         if step.equation.primitive.name == "set_max_registers":
             return most  # registers move between warpgroups, so the CTA takes all that it can
-        sizes = [_register_bits(var.aval) for var in step.equation.outvars]
+        values = [var.aval for var in step.equation.outvars if not isinstance(var.aval, AbstractRef)]
+        sizes = list(map(_register_bits, values))
         accumulators = sum(_register_bits(ref.aval) for ref in step.refs.values() if _is_accumulator(ref))
         needed = max(needed, accumulators + max(sizes, default=0))
     registers = BASE_REGISTERS + needed // (32 * LANES_PER_WARPGROUP)

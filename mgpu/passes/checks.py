@@ -9,10 +9,13 @@ from mgpu.errors import KernelTypeError
 from mgpu.frontend.program import KernelProgram
 from mgpu.frontend.regions import Step, walk
 from mgpu.jax_internals import TransposeTransform
-from mgpu.lang.memory import SMEM
-from mgpu.lang.primitive import View, unflatten_operands
-from mgpu.lang.transforms import SwizzleTransform, TilingTransform, bits_of
+from mgpu.lang.memory import GMEM, SMEM
+from mgpu.lang.primitive import View, unflatten_operands, views_of
+from mgpu.lang.transforms import bits_of
 from mgpu.params import LoweringSemantics
+from mgpu.passes.contiguity import is_contiguous
+from mgpu.passes.smem_layout import SmemLayout, layout_of
+from mgpu.passes.warp_regions import check_warp_regions
 
 MAX_BOX_SIDE = 256  # CUDA driver API, cuTensorMapEncodeTiled: boxDim[i] <= 256
 
@@ -23,7 +26,11 @@ def check_program(program: KernelProgram) -> None:
     Raises:
       KernelTypeError: names the user's line, what was got, what is needed.
     """
+    check_warp_regions(program)
     for step in walk(program):
+        for view in views_of(step.equation):
+            if view.space is SMEM:
+                layout_of(step, view)
         check = _CHECKS.get(step.equation.primitive.name)
         if check is not None:
             check(program, step)
@@ -62,16 +69,14 @@ def _check_wgmma(program: KernelProgram, step: Step) -> None:
 
 
 def _check_operand_layout(step: Step, letter: str, operand: View) -> None:
-    transforms = operand.aval.memory_space.transforms
-    swizzle = next((t.swizzle for t in transforms if isinstance(t, SwizzleTransform)), 0)
-    tiling = next((t.tiling for t in transforms if isinstance(t, TilingTransform)), ())
-    elements = swizzle * 8 // bits_of(operand.dtype)
-    if swizzle >= 32 and tiling[-2:] == (8, elements):
+    layout = layout_of(step, operand)
+    tile = layout.tiles[:-3:-1] if _is_transposed(operand) else layout.tiles[-2:]
+    if layout.swizzle >= 32 and tile == (8, layout.swizzle * 8 // bits_of(operand.dtype)):
         return
     wanted = 128 * 8 // bits_of(operand.dtype)
     raise KernelTypeError(
         f"{step.source} wgmma: operand {letter} ({step.refs[operand.ref].name}) is laid out as "
-        f"{', '.join(map(str, transforms)) or 'plain rows'}; the tensor core reads tiles of 8 rows by a swizzle span. "
+        f"{layout}; the tensor core reads tiles of 8 rows by a swizzle span. "
         f"Allocate it with transforms=(TilingTransform((8, {wanted})), SwizzleTransform(128)), "
         "or set lowering_semantics=LoweringSemantics.Warpgroup to have it inferred."
     )
@@ -80,27 +85,44 @@ def _check_operand_layout(step: Step, letter: str, operand: View) -> None:
 def _check_copy(program: KernelProgram, step: Step) -> None:
     del program
     operands = unflatten_operands(step.equation.params["tree"], step.equation.invars)
-    smem = next(x for x in operands if isinstance(x, View) and x.space is SMEM)
-    sides = list(smem.shape)
-    for transform in smem.aval.memory_space.transforms:
-        if isinstance(transform, TilingTransform):
-            for offset, tile in enumerate(reversed(transform.tiling), start=1):
-                sides[-offset] //= tile
-    if max(sides, default=1) > MAX_BOX_SIDE:
-        raise KernelTypeError(
-            f"{step.source} {step.equation.primitive.name}: the box {list(smem.shape)} has a side of {max(sides)} "
-            f"{'tiles' if smem.aval.memory_space.transforms else 'elements'}; a TMA box has at most {MAX_BOX_SIDE} "
-            "along each. Copy it in parts, or tile the SMEM buffer."
-        )
+    smem, gmem = (next(x for x in operands if isinstance(x, View) and x.space is space) for space in (SMEM, GMEM))
+    layout = layout_of(step, smem)
+    sides = layout.box
+    if max(sides, default=1) <= MAX_BOX_SIDE or _is_bulk_copy(step.equation.params, layout, smem, gmem):
+        return
+    remedy = "Copy it in parts, or tile the SMEM buffer."
+    if step.equation.params.get("oob_mode") == "ZEROS" and is_contiguous(gmem):
+        remedy += " If it never leaves its array, oob_mode=OOBFillMode.PROMISE_IN_BOUNDS copies it without a box."
+    raise KernelTypeError(
+        f"{step.source} {step.equation.primitive.name}: the box {list(smem.shape)} has a side of {max(sides)} "
+        f"{'elements' if layout.is_plain else 'tiles'}; a TMA box has at most {MAX_BOX_SIDE} "
+        f"along each. {remedy}"
+    )
+
+
+def _is_bulk_copy(params: Mapping[str, Any], layout: SmemLayout, smem: View, gmem: View) -> bool:
+    """True for a copy of one piece of memory, whose instruction takes a size in bytes and no box."""
+    needs_box = params.get("collective_axes") or params.get("reduction_op") or params.get("oob_mode") == "ZEROS"
+    return not needs_box and layout.is_plain and is_contiguous(smem) and is_contiguous(gmem)
 
 
 def _check_scope(program: KernelProgram, step: Step) -> None:
-    launch = program.launch
-    if launch.num_threads == 1 or step.equation.params["collective_axes"]:
-        return
+    launch, axes = program.launch, tuple(step.equation.params["collective_axes"])
+    if axes not in ((), (launch.thread_name,)):
+        shared = f"collective_axes={launch.thread_name!r}" if launch.thread_name else "no collective_axes"
+        raise KernelTypeError(
+            f"{step.source} run_scoped: collective_axes is {axes}, but an allocation belongs to one CTA: its "
+            f"warpgroups share it, other CTAs do not. Give {shared}."
+        )
     (jaxpr,) = (step.equation.params["jaxpr"],)
     for var in getattr(jaxpr, "jaxpr", jaxpr).invars:
-        if not _is_private(var.aval):
+        if getattr(var.aval.memory_space, "kind", None) is GMEM:
+            where = step.source if len(step.path) > 1 else program.source  # the kernel's own scratch is outermost
+            raise KernelTypeError(
+                f"{where} scratch of {list(var.aval.shape)} {var.aval.dtype} in GMEM: a kernel cannot allocate GMEM. "
+                "Make it one more output (out_type), or pass an array in; for scratch of a CTA use SMEM."
+            )
+        if launch.num_threads > 1 and not axes and not _is_private(var.aval):
             raise KernelTypeError(
                 f"{step.source} run_scoped: {var.aval.memory_space} is shared by the warpgroups of a CTA, and there "
                 f"are {launch.num_threads}. Allocate it with collective_axes={launch.thread_name!r}, reached by all."

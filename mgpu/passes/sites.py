@@ -17,6 +17,8 @@ from mgpu.frontend.regions import Allocation, Path, Step, walk
 from mgpu.lang.barriers import BarrierSpace, arrivals_per_phase
 from mgpu.lang.primitive import View, unflatten_operands
 from mgpu.lang.transforms import bits_of
+from mgpu.passes.recorded_loops import RecordedLoop, find_recorded_loops
+from mgpu.profile_window import EVERYTHING, ProfileWindow
 from mgpu.sites import BarrierInfo, Site, SiteKind
 
 
@@ -30,6 +32,8 @@ class SitePlan:
       barrier_ids: for the number of a barrier's allocation, its id.
       operations: the site of each recorded equation.
       scopes: sites of the named scopes around an equation within its region, outermost first.
+      loops: the loops of which only some iterations are recorded, by their equation's path.
+      unrecorded: the site that marks the iterations that are not; -1 if all are.
     """
 
     sites: tuple[Site, ...]
@@ -37,6 +41,8 @@ class SitePlan:
     barrier_ids: Mapping[int, int]
     operations: Mapping[Path, int]
     scopes: Mapping[Path, tuple[int, ...]]
+    loops: Mapping[Path, RecordedLoop] = dataclasses.field(default_factory=dict)
+    unrecorded: int = -1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,16 +58,23 @@ class Vocabulary:
     barrier_info: Callable[[int, Allocation], BarrierInfo | None]
 
 
-def plan_sites(program: KernelProgram, vocabulary: Vocabulary | None = None) -> SitePlan:
+def plan_sites(
+    program: KernelProgram, vocabulary: Vocabulary | None = None, window: ProfileWindow | None = None
+) -> SitePlan:
     """Finds the sites and barriers of a program, numbered in program order.
 
     Args:
       program: a traced kernel.
       vocabulary: meaning of its operations; by default those of the kernel language.
+      window: the part of a launch that is recorded; by default what the program's parameters say.
 
     Raises:
       Unsupported: the program has more sites than an event word can name.
+      ParamsError: the launch, or its loops, have no such part.
     """
+    if window is None:
+        window = program.params.profile_window if program.params.profile_space else EVERYTHING
+    window.check(f"{program.source} kernel {program.name}", program.launch.num_ctas, program.launch.num_threads)
     vocabulary = vocabulary or LANGUAGE
     sites: list[Site] = []
     barriers: dict[int, BarrierInfo] = {}
@@ -95,13 +108,17 @@ def plan_sites(program: KernelProgram, vocabulary: Vocabulary | None = None) -> 
         if fields is not None:
             names = (*step.outer_scopes, *(s.name for s in step.scopes))
             operations[step.path] = add(step, scope="/".join(names), **fields)
+    loops = find_recorded_loops(program, {*operations, *scopes}, window.levels)
+    if loops:
+        sites.append(Site(id=len(sites), name="not recorded", kind=SiteKind.UNRECORDED))
     if len(sites) > MAX_SITES:
         raise Unsupported(
             f"{program.source} kernel {program.name}: {len(sites)} places to record, an event can name {MAX_SITES}. "
             "Use loops instead of unrolled code, or record without profile_space."
         )
     ids = {number: info.id for number, info in barriers.items()}
-    return SitePlan(tuple(sites), tuple(barriers.values()), ids, operations, scopes)
+    unrecorded = sites[-1].id if loops else -1
+    return SitePlan(tuple(sites), tuple(barriers.values()), ids, operations, scopes, loops, unrecorded)
 
 
 def _barrier_info(number: int, allocation: Allocation) -> BarrierInfo | None:
@@ -196,13 +213,19 @@ def _wgmma(step: Step) -> dict[str, Any]:
     m, n = acc.shape
     flops = 2 * m * n * b.shape[0]
     buffer = _name(step, a) if isinstance(a, View) else ""
-    return {"kind": SiteKind.MMA_ISSUE, "name": "wgmma", "buffer": buffer, "flops": flops}
+    bits = bits_of(b.dtype)
+    return {"kind": SiteKind.MMA_ISSUE, "name": "wgmma", "buffer": buffer, "flops": flops, "operand_bits": bits}
+
+
+def _wgmma_wait(step: Step) -> dict[str, Any]:
+    return {"kind": SiteKind.MMA_WAIT, "name": "wait wgmma", "in_flight": int(step.equation.params["n"])}
 
 
 def _accumulator_load(step: Step) -> dict[str, Any] | None:
-    if step.equation.params["wait_n"] is None:
+    left = step.equation.params["wait_n"]
+    if left is None:
         return None
-    return {"kind": SiteKind.MMA_WAIT, "name": "wait wgmma (read acc)"}
+    return {"kind": SiteKind.MMA_WAIT, "name": "wait wgmma (read acc)", "in_flight": int(left)}
 
 
 _DESCRIBE: Mapping[str, Callable[[Step], dict[str, Any] | None]] = {
@@ -216,7 +239,7 @@ _DESCRIBE: Mapping[str, Callable[[Step], dict[str, Any] | None]] = {
     "semaphore_wait": lambda step: _semaphore_wait(step, step.equation.invars[0]),
     "wait_smem_to_gmem": lambda _: {"kind": SiteKind.STORE_WAIT, "name": "wait stores"},
     "wgmma": _wgmma,
-    "wgmma_wait": lambda _: {"kind": SiteKind.MMA_WAIT, "name": "wait wgmma"},
+    "wgmma_wait": _wgmma_wait,
     "wgmma_accumulator_load": _accumulator_load,
     "commit_smem": lambda _: {"kind": SiteKind.COMMIT_SMEM, "name": "commit_smem"},
     "set_max_registers": lambda _: {"kind": SiteKind.SET_REGISTERS, "name": "set_max_registers"},

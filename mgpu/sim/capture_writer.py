@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from mgpu.capture import TRACK_DTYPE, Capture, CaptureHeader, tool_version
+from mgpu.capture import HBM_DTYPE, HBM_STRETCH_CYCLES, TRACK_DTYPE, Capture, CaptureHeader, tool_version
 from mgpu.params import TraceScope
 from mgpu.sim.activity import Activity
 from mgpu.sim.memory_system import MemoryCounters
-from mgpu.sim.warpgroup import Warpgroup
+from mgpu.sim.recorder import Recorder
 from mgpu.units import WARPS_PER_WARPGROUP
-
-_NAMED = 8  # numbers that a note lists
 
 if TYPE_CHECKING:
     from mgpu.sim.simulation import PreparedKernel
+
+
+class FinishedTrack(NamedTuple):
+    """What is kept of a warpgroup that has finished.
+
+    Attributes:
+      cta, sm, warpgroup: where it ran, and its number in the CTA.
+      recorder: its event buffer, or None if nothing of it is recorded.
+      begin, end: cycles of its first and last moment.
+    """
+
+    cta: int
+    sm: int
+    warpgroup: int
+    recorder: Recorder | None
+    begin: int
+    end: int
 
 
 def make_capture(
@@ -25,7 +40,7 @@ def make_capture(
     launch_number: int,
     ctas_per_sm: int,
     ctas: np.ndarray,
-    warpgroups: Iterable[Warpgroup],
+    finished: Iterable[FinishedTrack],
     activity: Activity,
     traffic: MemoryCounters,
 ) -> Capture:
@@ -36,35 +51,36 @@ def make_capture(
       launch_number: which launch of it.
       ctas_per_sm: CTAs that fit on an SM at once.
       ctas: table of `CTA_DTYPE`.
-      warpgroups: all warpgroups of the launch, finished.
+      finished: all warpgroups of the launch.
       activity: its activity log.
       traffic: what its memory system moved.
     """
-    recorded = (one for one in warpgroups if kernel.options.records(one.cta.index, one.index))
-    ordered = sorted(recorded, key=lambda warpgroup: (warpgroup.cta.index, warpgroup.index))
+    window = kernel.program.params.profile_window
+    recorded = (one for one in finished if window.records(one.cta, one.warpgroup))
+    ordered = sorted(recorded, key=lambda one: (one.cta, one.warpgroup))
     # Warps that run in step share a recorder, so under WARP scope each writes what the warpgroup does.
     per_warp = kernel.program.params.profile_trace_scope is TraceScope.WARP
     warps: Sequence[int] = range(WARPS_PER_WARPGROUP) if per_warp else (-1,)
     tracks = [
         (
-            warpgroup.cta.index,
-            warpgroup.cta.sm.index,
-            warpgroup.index,
+            one.cta,
+            one.sm,
+            one.warpgroup,
             warp,
-            warpgroup.recorder.track(warp).count if warpgroup.recorder else 0,
-            warpgroup.begin,
-            warpgroup.end,
-            _nanoseconds(kernel, warpgroup.begin),
-            _nanoseconds(kernel, warpgroup.end),
+            one.recorder.track(warp).count if one.recorder else 0,
+            one.begin,
+            one.end,
+            _nanoseconds(kernel, one.begin),
+            _nanoseconds(kernel, one.end),
         )
-        for warpgroup in ordered
+        for one in ordered
         for warp in warps
     ]
     words = [
-        np.array(warpgroup.recorder.track(warp).words, np.uint32).reshape(-1, 2)
-        for warpgroup in ordered
+        np.array(one.recorder.track(warp).words, np.uint32).reshape(-1, 2)
+        for one in ordered
         for warp in warps
-        if warpgroup.recorder is not None
+        if one.recorder is not None
     ]
     unit_spans, arrivals = (_of_recorded_ctas(kernel, table) for table in activity.to_arrays())
     return Capture(
@@ -74,29 +90,25 @@ def make_capture(
         ctas=ctas,
         unit_spans=unit_spans,
         arrivals=arrivals,
+        hbm=_hbm_by_stretch(traffic),
     )
 
 
+def _hbm_by_stretch(traffic: MemoryCounters) -> np.ndarray:
+    """Sums up what HBM moved in stretches of equal length."""
+    done, moved = np.array(traffic.hbm_log, np.int64).reshape(-1, 2).T
+    stretches, number = np.unique(done // HBM_STRETCH_CYCLES, return_inverse=True)
+    table = np.zeros(len(stretches), HBM_DTYPE)
+    table["begin"] = stretches * HBM_STRETCH_CYCLES
+    for name, part in (("read_bytes", moved > 0), ("write_bytes", moved < 0)):
+        # Sums of bytes stay below 2**53, so the float64 that bincount adds in is exact.
+        table[name] = np.bincount(number.reshape(-1)[part], np.abs(moved[part]), len(stretches))
+    return table
+
+
 def _of_recorded_ctas(kernel: PreparedKernel, table: np.ndarray) -> np.ndarray:
-    ctas = kernel.options.record_ctas
+    ctas = kernel.program.params.profile_window.ctas
     return table if ctas is None else table[np.isin(table["cta"], ctas)]
-
-
-def _filter_notes(kernel: PreparedKernel) -> tuple[str, ...]:
-    """Says what was left out on purpose."""
-    launch, options = kernel.program.launch, kernel.options
-    notes = []
-    for name, numbers, limit in (
-        ("CTAs", options.record_ctas, launch.num_ctas),
-        ("warpgroups", options.record_warpgroups, launch.num_threads),
-    ):
-        if numbers is not None and len(numbers) < limit:
-            first = ", ".join(map(str, numbers[:_NAMED])) + (", ..." if len(numbers) > _NAMED else "")
-            notes.append(
-                f"only {name} {first} were recorded, {len(numbers)} of {limit}; "
-                "tensor-core use and every share are of these"
-            )
-    return tuple(notes)
 
 
 def _nanoseconds(kernel: PreparedKernel, cycles: int) -> int:
@@ -112,6 +124,7 @@ def _header(kernel: PreparedKernel, launch_number: int, ctas_per_sm: int, traffi
         provenance="simulated",
         device=device.name,
         clock_hz=device.clock_hz,
+        clock_rule="power-capped" if device.is_power_capped else "",
         num_sms=kernel.num_sms,
         grid=launch.grid,
         grid_names=launch.grid_names,
@@ -131,7 +144,7 @@ def _header(kernel: PreparedKernel, launch_number: int, ctas_per_sm: int, traffi
         sites=kernel.plan.sites,
         barriers=kernel.plan.barriers,
         tool=tool_version(),
-        notes=_filter_notes(kernel),
+        notes=params.profile_window.notes(launch.num_ctas, launch.num_threads),
         traffic_bytes={
             "hbm_read": traffic.hbm_read_bytes,
             "hbm_write": traffic.hbm_write_bytes,

@@ -28,6 +28,12 @@ class Cluster:
         self.ctas: dict[int, CtaState] = {}
         self._names, self._sizes = launch.cluster_names, launch.cluster
         self._groups: dict[tuple[int, tuple[str, ...]], list[int]] = {}
+        self._running = launch.cluster_size
+
+    def exit_one(self) -> bool:
+        """Counts a CTA that has exited. Returns True for the last one."""
+        self._running -= 1
+        return self._running == 0
 
     def group(self, rank: int, axes: tuple[str, ...]) -> list[int]:
         """Returns the ranks of the CTAs that differ from `rank` only along `axes`, in the order of those axes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,10 @@ from mgpu.sim.activity import Activity
 from mgpu.sim.cluster import Cluster
 from mgpu.sim.engine import Engine
 from mgpu.sim.machine import Sm
-from mgpu.sim.matmul import MmaQueue
+from mgpu.sim.matmul import MmaQueue, multiply_first
 from mgpu.sim.mbarrier import ArrivalLog, CtaBarrier, Mbarrier
 from mgpu.sim.memory_system import MemorySystem
-from mgpu.sim.races import CtaRaces
+from mgpu.sim.races import CtaRaces, GlobalRaces
 from mgpu.sim.registers import RegisterPool
 from mgpu.sim.semaphore import Semaphore
 from mgpu.sim.values import uninitialised
@@ -40,6 +40,26 @@ class Scope:
     byte_exact: frozenset[int] = frozenset()
 
 
+class LateAllocation:
+    """A buffer or barrier list that is made when somebody first accesses it: CTAs without a tile never do.
+
+    Args:
+      make: makes it.
+    """
+
+    __slots__ = ("_made", "_make")
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._made: Any = None
+
+    def get(self) -> Any:
+        """Returns the array or barrier list, the same at every call."""
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+
 class CtaState:
     """What the warpgroups of a CTA share.
 
@@ -50,12 +70,13 @@ class CtaState:
       gmem, consts: arrays of the GMEM operands and of closed-over constants, in their carriers.
       memory: L2 and HBM.
       activity: log of asynchronous units and arrivals, or None.
-      races: what watches the CTA's SMEM for races, or None.
+      races: what watches the CTA for races, or None.
+      global_races: what watches its accesses to GMEM for races, or None if nobody looks for races.
       registers: register pool.
       cluster: all CTAs of the cluster, by rank.
       rank: position in the cluster.
       sync: barrier of all warpgroups, for collective allocation.
-      mma_queues: for each warpgroup, its wgmmas in flight, oldest first: the cycle at which each ends, and its work.
+      mma_queues: for each warpgroup, its wgmmas that are not multiplied yet, oldest first.
     """
 
     def __init__(
@@ -73,7 +94,7 @@ class CtaState:
         barrier_ids: Mapping[int, int],
         cluster: Cluster,
         rank: int,
-        semaphores: dict[int, list[Semaphore]],
+        global_semaphores: dict[int, list[Semaphore]],
     ) -> None:
         self.engine = engine
         self.device = device
@@ -85,6 +106,7 @@ class CtaState:
         self.memory = memory
         self.activity = activity
         self.races: CtaRaces | None = None
+        self.global_races: GlobalRaces | None = None
         self.registers = RegisterPool(engine, device.setmaxnreg_cycles)
         self.sync = CtaBarrier(engine, device, num_warpgroups, f"warpgroups of CTA {index}")
         self.mma_queues: list[MmaQueue] = []
@@ -92,14 +114,15 @@ class CtaState:
         self.rank = rank
         cluster.ctas[rank] = self
         self._cluster = cluster
-        self._semaphores = semaphores
+        self._global_semaphores = global_semaphores
+        self._semaphores: dict[int, list[Semaphore]] = {}
         self._entered: dict[int, dict[int, Any]] = {}
         self._num_warpgroups = num_warpgroups
         self._barrier_ids = barrier_ids
         self._scopes: dict[tuple[tuple[int, ...], int], tuple[list[Any], int]] = {}
 
     def enter(self, scope: Scope, entry: int) -> list[Any]:
-        """Returns the buffers and barrier lists of a scope.
+        """Returns the buffers and barrier lists of a scope as `LateAllocation`s, and its semaphore lists.
 
         Args:
           scope: what is allocated.
@@ -128,7 +151,7 @@ class CtaState:
             entries.pop(entry - 2, None)
 
     def buffer(self, number: int, entry: int) -> Any:
-        """Returns a buffer or barrier list of this CTA for a peer.
+        """Returns the array or the barrier list of an allocation of this CTA for a peer.
 
         Raises:
           SimulationError: this CTA has not entered the scope yet, or has left it.
@@ -139,7 +162,7 @@ class CtaState:
                 f"a peer accesses SMEM of CTA {self.index} that is not allocated there at cycle {self.engine.now}. "
                 "Allocate it in scratch_types, or wait on a ClusterBarrier after entering the scope."
             )
-        return found
+        return found.get() if isinstance(found, LateAllocation) else found
 
     def position(self, axes: tuple[str, ...]) -> int:
         """Returns the position of this CTA among those that differ from it along `axes`."""
@@ -150,31 +173,65 @@ class CtaState:
         return [self.cluster[rank] for rank in self._cluster.group(self.rank, axes)]
 
     def peer_buffers(self, axes: tuple[str, ...], number: int, entry: int) -> list[Any]:
-        """Returns the same buffer or barrier list in each CTA of `peers(axes)`."""
+        """Returns the same array or barrier list in each CTA of `peers(axes)`."""
         return [cta.buffer(number, entry) for cta in self.peers(axes)]
+
+    def multiply_ended(self) -> None:
+        """Multiplies the wgmmas that have ended by now. To be called before SMEM is overwritten, which they have read.
+
+        They are multiplied late otherwise, when their accumulator is read.
+        """
+        now = self.engine.now
+        for mmas in self.mma_queues:
+            while mmas and mmas[0][0] <= now:
+                multiply_first(mmas)
+
+    def exit(self) -> None:
+        """Lets go of the other CTAs of the cluster when all have exited, so that nothing is left in a cycle."""
+        if self._cluster.exit_one():
+            for cta in list(self.cluster.values()):
+                cta._entered.clear()
+            self.cluster.clear()
 
     def _allocate(self, allocation: Allocation, byte_exact: frozenset[int]) -> Any:
         aval, number = allocation.aval, allocation.number
         if isinstance(aval.memory_space, SemaphoreSpace):
+            # Nobody resets a counter between two entries of its scope.
             return self._semaphores.setdefault(number, self._new_semaphores(allocation))
         if isinstance(aval.memory_space, BarrierSpace):
-            return [self._barrier(allocation, slot) for slot in range(math.prod(aval.shape))]
-        buffer = uninitialised(tuple(aval.shape), aval.dtype)
-        return buffer.astype(aval.dtype) if number in byte_exact else buffer
+            return LateAllocation(functools.partial(self._new_barriers, allocation))
+        dtype = aval.dtype if number in byte_exact else None
+        return LateAllocation(functools.partial(_new_buffer, tuple(aval.shape), aval.dtype, dtype))
+
+    def global_semaphores(self, allocation: Allocation) -> list[Semaphore]:
+        """Returns semaphores that all CTAs of the launch share."""
+        return self._global_semaphores.setdefault(allocation.number, self._new_semaphores(allocation))
 
     def _new_semaphores(self, allocation: Allocation) -> list[Semaphore]:
         count = math.prod(allocation.aval.shape)
         return [Semaphore(self.engine, self.device, f"{allocation.name}[{slot}]") for slot in range(count)]
 
-    def _barrier(self, allocation: Allocation, slot: int) -> Mbarrier:
+    def _new_barriers(self, allocation: Allocation) -> list[Mbarrier]:
+        arrivals = arrivals_per_phase(allocation.aval.memory_space, self._cluster.sizes)
+        return [self._new_barrier(allocation, slot, arrivals) for slot in range(math.prod(allocation.aval.shape))]
+
+    def _new_barrier(self, allocation: Allocation, slot: int, arrivals: int) -> Mbarrier:
         log: ArrivalLog | None = None
         if self.activity is not None:
             number = self._barrier_ids[allocation.number]
             log = self.activity.arrival_log(self.engine, number, slot, self.index, self.sm.index)
         if self.races is not None:
             log = self.races.arrived if log is None else functools.partial(_log_both, log, self.races.arrived)
-        arrivals = arrivals_per_phase(allocation.aval.memory_space, self._cluster.sizes)
-        return Mbarrier(self.engine, self.device, arrivals, f"{allocation.name}[{slot}]", log)
+        barrier = Mbarrier(self.engine, self.device, arrivals, f"{allocation.name}[{slot}]", log)
+        if self.races is not None:
+            self.races.watch(barrier, allocation.number, slot)
+        return barrier
+
+
+def _new_buffer(shape: tuple[int, ...], dtype: np.dtype, stored_as: np.dtype | None) -> np.ndarray:
+    """Returns memory that nobody has written, in its carrier unless `stored_as` says otherwise."""
+    values = uninitialised(shape, dtype)
+    return values if stored_as is None else values.astype(stored_as)
 
 
 def _log_both(first: ArrivalLog, second: ArrivalLog, *arrival: Any) -> None:

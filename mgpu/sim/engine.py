@@ -20,6 +20,11 @@ from mgpu.errors import SimulationError
 ProcessGenerator = Generator[int | tuple[int, int] | None, None, Any]
 
 _Entry = tuple[int, int, int, Any, tuple[Any, ...] | None]
+_TIES = 1 << 30  # pseudo-random ties are drawn from so many
+
+
+class Runaway(SimulationError):
+    """A run took more events than it was allowed."""
 
 
 class Process:
@@ -32,7 +37,7 @@ class Process:
       on_exit: called without arguments when the generator returns, if set.
     """
 
-    __slots__ = ("_resume", "done", "is_parked", "name", "on_exit", "waiting_on")
+    __slots__ = ("_send", "done", "is_parked", "name", "on_exit", "waiting_on")
 
     def __init__(self, generator: ProcessGenerator, name: str) -> None:
         self.name = name
@@ -40,7 +45,7 @@ class Process:
         self.is_parked = False
         self.waiting_on: object = None
         self.on_exit: Callable[[], object] | None = None
-        self._resume = generator.__next__
+        self._send = generator.send
 
     def __repr__(self) -> str:
         state = "finished" if self.done else "parked" if self.is_parked else "running or scheduled"
@@ -60,7 +65,7 @@ class Engine:
       events: events processed so far.
     """
 
-    __slots__ = ("_draw_tie", "_heap", "_max_events", "_processes", "_sequence", "events", "now")
+    __slots__ = ("_draw_tie", "_heap", "_max_events", "_sequence", "_unfinished", "events", "now")
 
     def __init__(self, seed: int | None = None, max_events: int | None = None) -> None:
         self.now = 0
@@ -68,7 +73,7 @@ class Engine:
         self._heap: list[_Entry] = []
         self._sequence = 0
         self._max_events = sys.maxsize if max_events is None else max_events
-        self._processes: list[Process] = []
+        self._unfinished: dict[Process, None] = {}  # in start order
         self._draw_tie = None if seed is None else random.Random(seed).random
 
     def call_at(self, time: int, callback: Callable[..., object], *args: Any) -> None:
@@ -77,9 +82,12 @@ class Engine:
         Raises:
           RuntimeError: `time` lies in the past.
         """
-        if time < self.now:
-            raise RuntimeError(f"{callback!r} is scheduled at {time}, but it is already {self.now}.")
-        self._push(time, callback, args)
+        now = self.now
+        if time < now:
+            raise RuntimeError(f"{callback!r} is scheduled at {time}, but it is already {now}.")
+        self._sequence = sequence = self._sequence + 1
+        tie = now if self._draw_tie is None else int(self._draw_tie() * _TIES)
+        heappush(self._heap, (time, tie, sequence, callback, args))
 
     def start(self, generator: ProcessGenerator, name: str, at: int | None = None) -> Process:
         """Starts a process at time `at`, by default now.
@@ -88,11 +96,9 @@ class Engine:
           RuntimeError: `at` lies in the past.
         """
         process = Process(generator, name)
-        time = self.now if at is None else at
-        if time < self.now:
-            raise RuntimeError(f"{process} is started at {time}, but it is already {self.now}.")
-        self._processes.append(process)
-        self._push(time, process, None)
+        process.is_parked = True
+        self.wake(process, self.now if at is None else at)
+        self._unfinished[process] = None
         return process
 
     def wake(self, process: Process, at: int) -> None:
@@ -101,82 +107,84 @@ class Engine:
         Raises:
           RuntimeError: the process is not parked (running, already woken, or finished), or `at` lies in the past.
         """
+        now = self.now
         if not process.is_parked:
             raise RuntimeError(f"{process} is woken at {at}, but only a parked process can be.")
-        if at < self.now:
-            raise RuntimeError(f"{process} is woken at {at}, but it is already {self.now}.")
+        if at < now:
+            raise RuntimeError(f"{process} is woken at {at}, but it is already {now}.")
         process.is_parked = False
         process.waiting_on = None
-        self._push(at, process, None)
+        self._sequence = sequence = self._sequence + 1
+        tie = now if self._draw_tie is None else int(self._draw_tie() * _TIES)
+        heappush(self._heap, (at, tie, sequence, process, None))
 
     def unfinished(self) -> list[Process]:
         """Returns the processes that have not returned, in start order. After `run`, these are deadlocked."""
-        return [process for process in self._processes if not process.done]
+        return list(self._unfinished)
 
     def run(self) -> None:
         """Processes events until none is left. An exception of a callback or a process ends the run and propagates.
 
         Raises:
-          SimulationError: more than `max_events` events were processed.
+          Runaway: more than `max_events` events were processed.
           RuntimeError: a process yielded something else than a duration or None.
         """
-        heap, max_events = self._heap, self._max_events
-        while heap:
-            self.now, _, _, target, args = heappop(heap)
-            self.events += 1
-            if self.events > max_events:
-                raise self._runaway(target)
-            # A callback, or a process that goes on until something else is due; then that is taken from the queue.
-            while args is None:
-                entry = self._continue(target)
-                if entry is None:
-                    break
-                self.now, _, _, target, args = entry
-                self.events += 1
-                if self.events > max_events:
-                    raise self._runaway(target)
-            else:
-                target(*args)
-
-    def _continue(self, process: Process) -> _Entry | None:
-        """Runs a process until it parks or returns, or until something else is due first, which is returned."""
-        heap, resume = self._heap, process._resume
+        heap, max_events, draw_tie = self._heap, self._max_events, self._draw_tie
+        events = self.events
+        entry = None
+        # One loop with everything in it: a call for each event would cost as much as the event.
         try:
-            while True:
-                delay = resume()
-                if delay is None:
-                    process.is_parked = True
-                    return None
-                scheduled_at = self.now
-                if type(delay) is tuple:
-                    delay, lead = delay
-                    scheduled_at += lead
-                if type(delay) is not int or delay < 0:
-                    raise RuntimeError(
-                        f"{process} yielded {delay!r}, expected cycles to sleep (int, at least 0) or None."
-                    )
-                time = self.now + delay
-                # Strictly first: going through the queue would bring back the same process, so the order is the same.
-                if (heap and heap[0][0] <= time) or self.events >= self._max_events:
-                    self._sequence = sequence = self._sequence + 1
-                    if self._draw_tie is not None:
-                        scheduled_at = int(self._draw_tie() * (1 << 30))
-                    return heappushpop(heap, (time, scheduled_at, sequence, process, None))
+            while entry is not None or heap:
+                time, _, _, target, args = heappop(heap) if entry is None else entry
+                entry = None
                 self.now = time
-                self.events += 1
-        except StopIteration:
-            process.done = True
-        if process.on_exit is not None:
-            process.on_exit()
-        return None
+                events += 1
+                if events > max_events:
+                    raise self._runaway(target)
+                if args is not None:
+                    target(*args)
+                    continue
+                # A process goes on until it parks or returns, or until something else is due first.
+                send = target._send
+                while True:
+                    try:
+                        delay = send(None)
+                    except StopIteration:
+                        self._finish(target)
+                        break
+                    if delay is None:
+                        target.is_parked = True
+                        break
+                    tie = time
+                    if type(delay) is tuple:
+                        delay, lead = delay
+                        tie += lead
+                    if type(delay) is not int or delay < 0:
+                        raise RuntimeError(
+                            f"{target} yielded {delay!r}, expected cycles to sleep (int, at least 0) or None."
+                        )
+                    time += delay
+                    # Going through the queue would bring back the same process at once, so the order is the same.
+                    if (heap and heap[0][0] <= time) or events >= max_events:
+                        self._sequence = sequence = self._sequence + 1
+                        if draw_tie is not None:
+                            tie = int(draw_tie() * _TIES)
+                        entry = heappushpop(heap, (time, tie, sequence, target, None))
+                        break
+                    self.now = time
+                    events += 1
+        finally:
+            self.events = events
 
-    def _push(self, time: int, target: Any, args: tuple[Any, ...] | None) -> None:
-        self._sequence += 1
-        tie = self.now if self._draw_tie is None else int(self._draw_tie() * (1 << 30))
-        heappush(self._heap, (time, tie, self._sequence, target, args))
+    def _finish(self, process: Process) -> None:
+        process.done = True
+        del self._unfinished[process]
+        on_exit, process.on_exit = process.on_exit, None  # who waits for the exit often refers to the process
+        if on_exit is not None:
+            on_exit()
 
-    def _runaway(self, target: object) -> SimulationError:
-        return SimulationError(
+    def _runaway(self, target: object) -> Runaway:
+        return Runaway(
             f"runaway simulation: {self._max_events} events were processed up to cycle {self.now}, and {target} goes "
             "on. A loop of the kernel may never end; otherwise raise max_events."
         )

@@ -7,23 +7,50 @@ from types import TracebackType
 from typing import Any
 
 from mgpu.errors import DeadlockError, MgpuError, SimulationError
-from mgpu.jax_internals import SourceLine
+from mgpu.frontend.program import KernelProgram
+from mgpu.frontend.regions import walk
+from mgpu.jax_internals import AbstractRef, SourceLine
 from mgpu.sim.compile.compiler import WarpgroupCode
+from mgpu.sim.engine import Runaway
 from mgpu.sim.mbarrier import BarrierWait
+from mgpu.sim.semaphore import SemaphoreWait
 from mgpu.sim.warpgroup import Warpgroup
 from mgpu.sites import Site, SiteKind
 
 _MOST_LINES = 8
 
 
-def explain(error: Exception, codes: Sequence[WarpgroupCode], kernel: str) -> Exception:
-    """Returns the error to raise for an exception that came out of generated code: with the user's source line."""
+def explain(
+    error: Exception, codes: Sequence[WarpgroupCode], kernel: str, running: Sequence[Warpgroup] = ()
+) -> Exception:
+    """Returns the error to raise for an exception of a run: with the user's source line.
+
+    Args:
+      error: what generated code raised; or `Runaway`, which tells of the warpgroups that go on.
+      codes: code of each warpgroup index.
+      kernel: name of the kernel.
+      running: warpgroups that have been started and are not done.
+    """
+    if isinstance(error, Runaway):
+        return _explain_runaway(error, codes, kernel, running)
     line = _line_of(error.__traceback__, codes)
     if line is None:
         return error
     if isinstance(error, MgpuError):
         return type(error)(f"{line} kernel {kernel}: {error}")
     return SimulationError(f"{line} kernel {kernel}: {type(error).__name__}: {error}")
+
+
+def _explain_runaway(
+    error: Runaway, codes: Sequence[WarpgroupCode], kernel: str, running: Sequence[Warpgroup]
+) -> SimulationError:
+    active = [party for one in running for party in (one, *one.running_warps())]
+    places: dict[tuple[str, SourceLine], list[int]] = {}
+    for party in active:
+        if not party.process.done and not party.process.is_parked:
+            places.setdefault((_who(party), _line(party, codes)), []).append(party.cta.index)
+    lines = [f"\n  {who} at {line}: {_ctas(ctas)}" for (who, line), ctas in list(places.items())[:_MOST_LINES]]
+    return SimulationError(f"kernel {kernel}: {error}" + ("\nWhat goes on:" + "".join(lines) if lines else ""))
 
 
 def _line_of(traceback: TracebackType | None, codes: Sequence[WarpgroupCode]) -> SourceLine | None:
@@ -43,6 +70,7 @@ def deadlock(
     codes: Sequence[WarpgroupCode],
     kernel: str,
     sites: Sequence[Site] = (),
+    signals: Sequence[tuple[str, SourceLine]] = (),
 ) -> DeadlockError:
     """Returns the error for a run in which nothing happens any more although warpgroups have not finished.
 
@@ -52,16 +80,17 @@ def deadlock(
       codes: code of each warpgroup index.
       kernel: name of the kernel.
       sites: the program's sites, to tell who could have arrived.
+      signals: names of semaphores and the lines that signal them (`find_signals`).
     """
     stuck = [warpgroup for warpgroup in warpgroups if not warpgroup.process.done]
-    groups: dict[tuple[int, SourceLine, str], list[int]] = {}
-    for warpgroup in stuck:
-        line = codes[warpgroup.index].source_of(warpgroup.generator.gi_frame.f_lineno)
-        reason = str(warpgroup.process.waiting_on or "an event that never comes")
-        groups.setdefault((warpgroup.index, line, reason), []).append(warpgroup.cta.index)
+    parties = [party for warpgroup in stuck for party in (warpgroup, *warpgroup.running_warps())]
+    groups: dict[tuple[str, SourceLine, str], list[int]] = {}
+    for party in parties:
+        reason = str(party.process.waiting_on or "an event that never comes")
+        groups.setdefault((_who(party), _line(party, codes), reason), []).append(party.cta.index)
     lines = [
-        f"  warpgroup {index} at {line} waits on {reason}: {_ctas(ctas)}"
-        for (index, line, reason), ctas in list(groups.items())[:_MOST_LINES]
+        f"  {who} at {line} waits on {reason}: {_ctas(ctas)}"
+        for (who, line, reason), ctas in list(groups.items())[:_MOST_LINES]
     ]
     if len(groups) > _MOST_LINES:
         lines.append(f"  and {len(groups) - _MOST_LINES} more")
@@ -69,7 +98,8 @@ def deadlock(
     finished = sorted({w.index for w in warpgroups if w.process.done and w.cta.index in stuck_ctas})
     if finished:
         lines.append(f"  warpgroup {', '.join(map(str, finished))} of these CTAs has already finished")
-    lines += _possible_arrivals(stuck, warpgroups, codes, sites)
+    lines += _possible_arrivals(parties, warpgroups, codes, sites)
+    lines += _possible_signals(parties, signals)
     return DeadlockError(
         f"kernel {kernel}: deadlock at cycle {now:,}: {len(stuck)} warpgroups wait for what nobody will do any more.\n"
         + "\n".join(lines)
@@ -83,10 +113,13 @@ def _possible_arrivals(
     codes: Sequence[WarpgroupCode],
     sites: Sequence[Site],
 ) -> list[str]:
-    """Says of each barrier that the first stuck CTA waits on which places arrive on it, and where they are now."""
-    cta = stuck[0].cta.index
-    here = {warpgroup.index: warpgroup for warpgroup in warpgroups if warpgroup.cta.index == cta and warpgroup.warp < 0}
-    reasons = [warpgroup.process.waiting_on for warpgroup in stuck if warpgroup.cta.index == cta]
+    """Says of each barrier that the first stuck cluster waits on which places arrive on it, and where they are now."""
+    ctas = [cta.index for _, cta in sorted(stuck[0].cta.cluster.items())]
+    reasons = [party.process.waiting_on for party in stuck if party.cta.index in ctas]
+    here = {
+        index: [one for cta in ctas for one in warpgroups if (one.cta.index, one.index) == (cta, index)]
+        for index in range(len(codes))
+    }
     awaited = dict.fromkeys(
         reason.barrier.label.partition("[")[0] for reason in reasons if isinstance(reason, BarrierWait)
     )
@@ -94,7 +127,7 @@ def _possible_arrivals(
     for barrier in awaited:
         found = [
             f"{site.kind.value.replace('_', ' ')} at {SourceLine(site.file, site.line, site.function)} "
-            f"by warpgroup {index}, {_state(here.get(index), codes[index])}"
+            f"by warpgroup {index}, which {_states(here[index], codes, ctas)}"
             for site in sites
             if site.barrier == barrier and site.kind in (SiteKind.BARRIER_ARRIVE, SiteKind.TMA_LOAD)
             for index in range(len(codes))
@@ -104,10 +137,50 @@ def _possible_arrivals(
     return lines
 
 
-def _state(warpgroup: Warpgroup | None, code: WarpgroupCode) -> str:
-    if warpgroup is None or warpgroup.process.done:
-        return "which has finished"
-    return f"which is at {code.source_of(warpgroup.generator.gi_frame.f_lineno)}"
+def _states(found: Sequence[Warpgroup], codes: Sequence[WarpgroupCode], ctas: Sequence[int]) -> str:
+    """Says where a warpgroup of each CTA stands; those that have finished may not be among `found`."""
+    states = dict.fromkeys(ctas, "has finished")
+    for warpgroup in found:
+        if not warpgroup.process.done:
+            states[warpgroup.cta.index] = f"is at {_line(warpgroup, codes)}"
+    if len(set(states.values())) == 1:
+        return states[ctas[0]]
+    return ", ".join(f"{state} in CTA {cta}" for cta, state in states.items())
+
+
+def find_signals(program: KernelProgram) -> list[tuple[str, SourceLine]]:
+    """Returns the name of the semaphore, and the line, of every signal in a program."""
+    found = []
+    for step in walk(program):
+        if step.equation.primitive.name.endswith("semaphore_signal"):
+            names = [step.refs[atom].name for atom in step.equation.invars if _is_ref(atom) and atom in step.refs]
+            found += [(name, step.source) for name in names[:1]]
+    return found
+
+
+def _is_ref(atom: Any) -> bool:
+    return isinstance(atom.aval, AbstractRef)
+
+
+def _possible_signals(stuck: Sequence[Warpgroup], signals: Sequence[tuple[str, SourceLine]]) -> list[str]:
+    """Says of each semaphore that somebody waits on where it is signalled."""
+    reasons = [party.process.waiting_on for party in stuck]
+    awaited = dict.fromkeys(
+        reason.semaphore.label.partition("[")[0] for reason in reasons if isinstance(reason, SemaphoreWait)
+    )
+    lines = []
+    for semaphore in awaited:
+        places = dict.fromkeys(str(line) for name, line in signals if name == semaphore)
+        lines.append(f"  signals of {semaphore} come from: " + ("; ".join(list(places)[:_MOST_LINES]) or "nowhere"))
+    return lines
+
+
+def _who(party: Warpgroup) -> str:
+    return f"warpgroup {party.index}" if party.warp < 0 else f"warp {party.warp} of warpgroup {party.index}"
+
+
+def _line(party: Warpgroup, codes: Sequence[WarpgroupCode]) -> SourceLine:
+    return codes[party.index].source_of(party.generator.gi_frame.f_lineno)
 
 
 def _ctas(ctas: Sequence[Any]) -> str:

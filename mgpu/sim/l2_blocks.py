@@ -16,6 +16,9 @@ MIN_BLOCK_BYTES = 1024
 LINEAR_PITCH_BYTES = 1024
 """Contiguous boxes of a buffer without a pitch of its own are seen as rows of this length."""
 
+MAX_KNOWN_BOXES = 1 << 16
+"""Boxes of a buffer whose blocks are remembered, so that a long kernel does not fill the memory with them."""
+
 _NEVER = -(1 << 62)
 
 
@@ -40,7 +43,7 @@ class Touched:
     """What was found when a box was looked up.
 
     Attributes:
-      first_row, end_row, first_column, end_column: the blocks that the box covers.
+      blocks: numbers of the blocks that the box covers.
       num_hits, num_misses: blocks.
       missed_bytes, copied_bytes, shared_bytes, dirtied_bytes: parts of the box that were not in L2, that were only in
         another partition of it, that another SM touched recently, that became dirty by this write.
@@ -48,12 +51,9 @@ class Touched:
     """
 
     __slots__ = (
+        "blocks",
         "copied_bytes",
         "dirtied_bytes",
-        "end_column",
-        "end_row",
-        "first_column",
-        "first_row",
         "missed_bytes",
         "num_hits",
         "num_misses",
@@ -61,9 +61,8 @@ class Touched:
         "shared_bytes",
     )
 
-    def __init__(self, first_row: int, end_row: int, first_column: int, end_column: int) -> None:
-        self.first_row, self.end_row = first_row, end_row
-        self.first_column, self.end_column = first_column, end_column
+    def __init__(self, blocks: tuple[int, ...]) -> None:
+        self.blocks = blocks
         self.num_hits = self.num_misses = 0
         self.missed_bytes = self.copied_bytes = self.shared_bytes = self.dirtied_bytes = 0
         self.ready = 0
@@ -82,6 +81,7 @@ class BlockMap:
         "_block_bytes",
         "_block_rows",
         "_columns",
+        "_covered",
         "_dirty",
         "_last_sm",
         "_last_time",
@@ -107,6 +107,7 @@ class BlockMap:
         self._last_sm = [-1] * num_blocks
         self._dirty = [False] * num_blocks
         self._partitions = [0] * num_blocks  # bit mask of the partitions that hold a copy
+        self._covered: dict[Box, tuple[int, ...]] = {}  # tiles are read again and again: the blocks of each box
 
     def look_up(self, box: Box, sm: int, partition: int, oldest: int, recent: int, *, is_write: bool) -> Touched:
         """Finds out what of a box is in L2.
@@ -119,35 +120,26 @@ class BlockMap:
           recent: a touch by another SM at or after this cycle makes a block shared.
           is_write: count what becomes dirty.
         """
-        row, column, rows, width = self._rectangle(box)
-        self._split_until_aligned(row | rows, column | width)
-        touched = Touched(
-            row // self._block_rows,
-            -(-(row + rows) // self._block_rows),
-            column // self._block_bytes,
-            min(self._columns, -(-(column + width) // self._block_bytes)),
-        )
+        touched = Touched(self._covered.get(box) or self._cover(box))
         missed = copied = shared = dirtied = 0
         stamp, ready, dirty, partitions = self._stamp, self._ready, self._dirty, self._partitions
         last_time, last_sm = self._last_time, self._last_sm
-        for block_row in range(touched.first_row, touched.end_row):
-            base = block_row * self._columns
-            for block in range(base + touched.first_column, base + touched.end_column):
-                if stamp[block] > oldest:
-                    if ready[block] > touched.ready:
-                        touched.ready = ready[block]
-                    if last_time[block] >= recent and last_sm[block] != sm:
-                        shared += 1
-                    if not partitions[block] & partition:
-                        copied += 1
-                    if not dirty[block]:
-                        dirtied += 1
-                else:
-                    missed += 1
+        for block in touched.blocks:
+            if stamp[block] > oldest:
+                if ready[block] > touched.ready:
+                    touched.ready = ready[block]
+                if last_time[block] >= recent and last_sm[block] != sm:
+                    shared += 1
+                if not partitions[block] & partition:
+                    copied += 1
+                if not dirty[block]:
                     dirtied += 1
-                    dirty[block] = False
-                    partitions[block] = 0
-        count = (touched.end_row - touched.first_row) * (touched.end_column - touched.first_column)
+            else:
+                missed += 1
+                dirtied += 1
+                dirty[block] = False
+                partitions[block] = 0
+        count = len(touched.blocks)
         nbytes = box.rows * box.row_bytes
         touched.num_hits, touched.num_misses = count - missed, missed
         touched.missed_bytes = nbytes * missed // count
@@ -163,16 +155,29 @@ class BlockMap:
         ready = now if is_write else touched.ready
         stamps, readies, partitions = self._stamp, self._ready, self._partitions
         last_time, last_sm = self._last_time, self._last_sm
-        for block_row in range(touched.first_row, touched.end_row):
-            base = block_row * self._columns
-            for block in range(base + touched.first_column, base + touched.end_column):
-                stamps[block] = stamp
-                readies[block] = ready
-                last_time[block] = now
-                last_sm[block] = sm
-                partitions[block] |= partition
-                if is_write:
-                    self._dirty[block] = True
+        for block in touched.blocks:
+            stamps[block] = stamp
+            readies[block] = ready
+            last_time[block] = now
+            last_sm[block] = sm
+            partitions[block] |= partition
+            if is_write:
+                self._dirty[block] = True
+
+    def _cover(self, box: Box) -> tuple[int, ...]:
+        """Returns the blocks that a box covers, after splitting blocks that do not fit it, and remembers them."""
+        row, column, rows, width = self._rectangle(box)
+        self._split_until_aligned(row | rows, column | width)
+        first, end = column // self._block_bytes, -(-(column + width) // self._block_bytes)
+        blocks = tuple(
+            block_row * self._columns + block_column
+            for block_row in range(row // self._block_rows, -(-(row + rows) // self._block_rows))
+            for block_column in range(first, min(self._columns, end))
+        )
+        if len(self._covered) >= MAX_KNOWN_BOXES:
+            self._covered.clear()
+        self._covered[box] = blocks
+        return blocks
 
     def _rectangle(self, box: Box) -> tuple[int, int, int, int]:
         """Returns first row, first column byte, rows and width in bytes, within this map's pitch."""
@@ -211,6 +216,7 @@ class BlockMap:
             values = getattr(self, name)
             setattr(self, name, [values[parent] for parent in parents])
         self._block_rows, self._block_bytes, self._columns = block_rows, block_bytes, columns
+        self._covered.clear()
 
 
 def block_map_for(maps: dict[int, BlockMap], nbytes: int, pitch_bytes: int, box: Box) -> BlockMap:

@@ -16,8 +16,15 @@ from mgpu.sim.values import rounding, to_carrier
 
 MatmulFunction = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
 
-MmaQueue = deque[tuple[int, MatmulFunction | None, Any, Any, Any]]
-"""wgmmas of one warpgroup in flight, oldest first: the cycle at which each ends, and (function, acc, a, b)."""
+MmaQueue = deque[tuple[int, MatmulFunction, Any, Any, Any]]
+"""wgmmas of one warpgroup not multiplied yet, oldest first: the cycle at which each ends, and (function, acc, a, b)."""
+
+
+def multiply_first(mmas: MmaQueue) -> None:
+    """Takes the oldest wgmma out of a queue and computes it."""
+    _, multiply, acc, a, b = mmas.popleft()
+    multiply(acc, a, b)
+
 
 # tf32 keeps 10 of float32's 23 mantissa bits; the tensor core ignores the rest (PTX ISA, wgmma operand formats).
 _TF32_MASK = np.uint32(0xFFFFE000)

@@ -88,14 +88,18 @@ class Mbarrier:
         Raises:
           BarrierError: the current phase does not take that many arrivals any more.
         """
-        if count > self.pending:
+        pending = self.pending - count
+        if pending < 0:
             raise BarrierError(
                 f"{self.label}: {source} arrives {count} time(s) at cycle {self._engine.now}, but phase {self.phase} "
                 f"takes only {self.pending} more of its {self.num_arrivals} arrivals. Wait for the phase before "
                 "arriving again, or raise num_arrivals."
             )
-        self.pending -= count
-        self._account(source)
+        self.pending = pending
+        if not pending and not self.tx_bytes:
+            self._complete(source)
+        elif self._on_arrival is not None:
+            self._on_arrival(self, source, self.phase, False)
 
     def expect_tx(self, nbytes: int) -> None:
         """Announces `nbytes` that have to land before the current phase can complete.
@@ -112,7 +116,10 @@ class Mbarrier:
           BarrierError: more bytes landed unannounced than the barrier can count.
         """
         self._add_tx(-nbytes)
-        self._account(source)
+        if not self.tx_bytes and not self.pending:
+            self._complete(source)
+        elif self._on_arrival is not None:
+            self._on_arrival(self, source, self.phase, False)
 
     def wait(self, process: Process, parity: int) -> bool:
         """Returns True if the phase of that parity has completed; else the process must park, and will be woken.
@@ -132,22 +139,20 @@ class Mbarrier:
         return self.phase & 1 != parity
 
     def _add_tx(self, nbytes: int) -> None:
-        self.tx_bytes += nbytes
-        if not -MAX_COUNT <= self.tx_bytes <= MAX_COUNT:
+        self.tx_bytes = outstanding = self.tx_bytes + nbytes
+        if not -MAX_COUNT <= outstanding <= MAX_COUNT:
             raise BarrierError(
                 f"{self.label}: {self.tx_bytes} transaction bytes outstanding in phase {self.phase} at cycle "
                 f"{self._engine.now}, but an mbarrier counts at most {MAX_COUNT}. Split the copy over two barriers."
             )
 
-    def _account(self, source: object) -> None:
+    def _complete(self, source: object) -> None:
         phase = self.phase
-        completes = self.pending == 0 and self.tx_bytes == 0
-        if completes:
-            self.phase = phase + 1
-            self.pending = self.num_arrivals
+        self.phase = phase + 1
+        self.pending = self.num_arrivals
         if self._on_arrival is not None:
-            self._on_arrival(self, source, phase, completes)
-        if completes and self._waiters:
+            self._on_arrival(self, source, phase, True)
+        if self._waiters:
             waiters, self._waiters = self._waiters, []
             at = self._engine.now + self._hop_cycles
             for process in waiters:

@@ -19,6 +19,7 @@ Calls must come in time order.
 from __future__ import annotations
 
 import dataclasses
+from array import array
 from fractions import Fraction
 from heapq import heappop, heappush
 
@@ -39,6 +40,7 @@ class MemoryCounters:
       l2_read_bytes, l2_write_bytes: moved between L2 and the SMs.
       l2_shared_bytes: part of `l2_read_bytes` that another SM had fetched shortly before.
       l2_hits, l2_misses: blocks read or written that were, or were not, in L2.
+      hbm_log: when HBM had moved something, and how many bytes, in turn; bytes written are negative.
     """
 
     hbm_read_bytes: int = 0
@@ -48,6 +50,7 @@ class MemoryCounters:
     l2_shared_bytes: int = 0
     l2_hits: int = 0
     l2_misses: int = 0
+    hbm_log: array[int] = dataclasses.field(default_factory=lambda: array("q"), repr=False)
 
 
 class MemorySystem:
@@ -162,6 +165,7 @@ class MemorySystem:
         moved_bytes = touched.dirtied_bytes if is_write else touched.missed_bytes
         if now >= 0 and moved_bytes:
             served = self._hbm.serve(now, moved_bytes * self._hbm_ticks)
+            self.counters.hbm_log.extend((served, -moved_bytes if is_write else moved_bytes))
             if not is_write:
                 touched.ready = max(touched.ready, served + dram_cycles)
         copies = len(self._partition_masks) if sm < 0 else 1

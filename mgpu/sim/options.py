@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from mgpu.errors import ParamsError
 
@@ -15,21 +15,21 @@ class InterpretGPUParams:
     """Options of a simulated run, for the `interpret` argument of `kernel`.
 
     Attributes:
-      numerics: compute values; False simulates time only, and outputs are zeros.
+      numerics: compute values; False simulates time only, and outputs are zeros. Then control flow and indices must not
+        depend on what TMA loads or wgmmas bring, or an error says so; what it reads from its inputs itself is there.
       seed: shuffle events of equal time with this seed; a correct kernel gives the same values under every seed.
       record_cycles: cycles that recording an event costs the warpgroup; None takes the device's number, 0 gives the
         timeline that the kernel has when nobody records.
-      record_ctas: CTAs to record, by number (the last grid axis counts fastest), so that a long kernel fits a small
-        buffer with the same stretch of every role; None records all. The others run as if they were recorded too:
-        storing events costs them the same cycles, so the timeline is that of a full recording.
-      record_warpgroups: warpgroups to record in each of these CTAs; None records all. The same holds for the others.
       max_events: stop with an error after so many simulation events: a loop that never ends.
-      detect_races: look for accesses to shared memory that nothing orders, and for stores that need a `commit_smem`;
-        `mgpu.get_races()` returns them. None watches the first CTAs only, which costs little and shows what all CTAs
-        have in common; True watches all, for up to 40 % more time; False watches none. Needs
-        `numerics`; clusters, warp-level code and semaphores are not followed.
+      detect_races: look for accesses to SMEM and GMEM that nothing orders, for stores that need a `commit_smem`, and
+        for copies that are in flight when their CTA exits; `mgpu.get_races()` returns them. None watches the first CTAs
+        (of whole clusters) in full, which shows what all CTAs have in common, and of the others what clusters do to
+        each other in GMEM: this costs little. True watches all in full; False watches none. Needs `numerics`.
       warm_l2: start with the operands in L2 as far as it holds them, the last ones first to stay, as after an earlier
         launch; by default L2 starts empty.
+      compute_scale: for what-ifs, factor on the time of a warpgroup's own work, by its index: arithmetic on registers,
+        and moving them to and from SMEM. `{1: 0.5}` makes warpgroup 1 twice as fast, 0 lets it compute at once. Tensor
+        cores and copies are the device's: change its numbers.
 
     Raises:
       ParamsError: a value out of range.
@@ -38,44 +38,36 @@ class InterpretGPUParams:
     numerics: bool = True
     seed: int | None = None
     record_cycles: int | None = None
-    record_ctas: Sequence[int] | None = None
-    record_warpgroups: Sequence[int] | None = None
     max_events: int = DEFAULT_MAX_EVENTS
     warm_l2: bool = False
     detect_races: bool | None = None
+    compute_scale: Mapping[int, float] = dataclasses.field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if self.record_cycles is not None and self.record_cycles < 0:
             raise ParamsError(f"InterpretGPUParams: record_cycles must be at least 0, got {self.record_cycles}.")
-        for name in ("record_ctas", "record_warpgroups"):
-            numbers = getattr(self, name)
-            if numbers is None:
-                continue
-            if not len(numbers) or min(numbers) < 0:
-                raise ParamsError(f"InterpretGPUParams: {name} must name at least one, from 0 on, got {numbers!r}.")
-            object.__setattr__(self, name, tuple(sorted({int(number) for number in numbers})))
         if self.max_events < 1:
             raise ParamsError(f"InterpretGPUParams: max_events must be positive, got {self.max_events}.")
+        for warpgroup, factor in self.compute_scale.items():
+            if factor < 0:
+                raise ParamsError(
+                    f"InterpretGPUParams: compute_scale of warpgroup {warpgroup} must be at least 0, got {factor}."
+                )
 
-    def check_filters(self, num_ctas: int, num_warpgroups: int) -> None:
-        """Checks that a launch has the CTAs and warpgroups that are to be recorded.
+    @property
+    def compute_scale_pairs(self) -> tuple[tuple[int, float], ...]:
+        """`compute_scale` as a value that can be hashed."""
+        return tuple(sorted(self.compute_scale.items()))
+
+    def check_warpgroups(self, num_warpgroups: int) -> None:
+        """Checks that a kernel has the warpgroups that `compute_scale` names.
 
         Raises:
           ParamsError: it does not.
         """
-        for name, numbers, limit in (
-            ("record_ctas", self.record_ctas, num_ctas),
-            ("record_warpgroups", self.record_warpgroups, num_warpgroups),
-        ):
-            if numbers is not None and max(numbers) >= limit:
+        for warpgroup in self.compute_scale:
+            if not 0 <= warpgroup < num_warpgroups:
                 raise ParamsError(
-                    f"InterpretGPUParams: {name} names {max(numbers)}, but the launch has {limit}: 0 to {limit - 1}."
+                    f"InterpretGPUParams: compute_scale names warpgroup {warpgroup}, but the kernel has "
+                    f"{num_warpgroups}: 0 to {num_warpgroups - 1}."
                 )
-
-    def records(self, cta: int, warpgroup: int) -> bool:
-        """True if the events of a warpgroup of a CTA are to be stored."""
-        return self.records_cta(cta) and (self.record_warpgroups is None or warpgroup in self.record_warpgroups)
-
-    def records_cta(self, cta: int) -> bool:
-        """True if something of a CTA is to be stored."""
-        return self.record_ctas is None or cta in self.record_ctas

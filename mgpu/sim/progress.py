@@ -4,60 +4,77 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
-from rich.text import Text
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from mgpu.sim.engine import Engine
+DELAY_S = 1.0
+"""Simulations that are over sooner show nothing: nobody would have read it."""
 
-MIN_CTAS = 264
-"""Smaller launches are over before a display would be read: two CTAs for each SM of an H100."""
+
+class HowFar(NamedTuple):
+    """How far a simulation has come.
+
+    Attributes:
+      ctas, num_ctas: CTAs that have exited, of how many.
+      fraction: part of the work that is done, 0 to 1, with the turns of the running CTAs' outermost loops.
+      simulated_us: simulated time.
+    """
+
+    ctas: int
+    num_ctas: int
+    fraction: float
+    simulated_us: float
 
 
 @contextlib.contextmanager
-def show_progress(name: str, num_ctas: int, engine: Engine, clock_hz: float) -> Iterator[Callable[[], None]]:
+def show_progress(name: str, measure: Callable[[], HowFar], delay_s: float = DELAY_S) -> Iterator[None]:
     """Shows progress on stderr while the block runs; shows nothing if stderr is not a terminal.
 
     Args:
       name: of the kernel.
-      num_ctas: CTAs of the launch.
-      engine: its clock, read whenever the display is drawn.
-      clock_hz: of the simulated device.
-
-    Yields:
-      A function to be called whenever a CTA is done.
+      measure: asked, from another thread, whenever the display is drawn.
+      delay_s: how long the block runs before anything is shown, in seconds.
     """
     console = Console(file=sys.stderr)
-    if num_ctas < MIN_CTAS or not console.is_terminal:
-        yield _ignore
+    if not console.is_terminal:
+        yield
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("CTAs,"),
-        _SimulatedTime(engine, clock_hz),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True, refresh_per_second=4) as progress:
-        task = progress.add_task(f"simulating {name}", total=num_ctas)
-        yield lambda: progress.advance(task)
+    display = _Display(name, measure, console)
+    timer = threading.Timer(delay_s, display.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        display.stop()
 
 
-def _ignore() -> None:
-    """Stands for the display where there is none."""
+class _Display(Progress):
+    """A progress bar that asks how far the simulation is each time it is drawn."""
 
+    def __init__(self, name: str, measure: Callable[[], HowFar], console: Console) -> None:
+        self._measure = measure
+        self._simulation: TaskID | None = None
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[details]},"),
+            TimeRemainingColumn(),
+        )
+        super().__init__(*columns, console=console, transient=True, refresh_per_second=4)
+        self._simulation = self.add_task(f"simulating {name}", total=1.0, details="")
 
-class _SimulatedTime(ProgressColumn):
-    """The simulated time so far, in microseconds."""
-
-    def __init__(self, engine: Engine, clock_hz: float) -> None:
-        super().__init__()
-        self._engine = engine
-        self._clock_hz = clock_hz
-
-    def render(self, task: Task) -> Text:
-        """Returns the text of the column."""
-        return Text(f"{self._engine.now / self._clock_hz * 1e6:,.0f} us simulated,")
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """Returns what is drawn."""
+        if self._simulation is not None:
+            now = self._measure()
+            details = f"{now.ctas}/{now.num_ctas} CTAs, {now.simulated_us:,.0f} us simulated"
+            self.update(self._simulation, completed=now.fraction, details=details)
+        yield from super().get_renderables()

@@ -3,9 +3,33 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
+from mgpu.errors import ResourceError
 from mgpu.sim.engine import Engine, Process
 from mgpu.units import LANES_PER_WARPGROUP
+
+
+def check_registers(kernel: str, at_launch: int, at_end: Sequence[int | None]) -> None:
+    """Checks that the warpgroups of a CTA can all have the registers that they ask for last.
+
+    Args:
+      kernel: source line and name of the kernel.
+      at_launch: registers per thread of every warpgroup when the CTA starts.
+      at_end: for each warpgroup, what its last `set_max_registers` leaves; 0 if it has none, None if that depends on
+        the run.
+
+    Raises:
+      ResourceError: the CTA does not own as many, so that one of them would wait forever.
+    """
+    wanted, owned = sum(at_launch if count == 0 else count or 0 for count in at_end), at_launch * len(at_end)
+    if wanted > owned:
+        each = ", ".join("?" if count is None else str(count or at_launch) for count in at_end)
+        raise ResourceError(
+            f"{kernel}: set_max_registers leaves its warpgroups with {each} registers per thread, {wanted} in all; a "
+            f"CTA of {len(at_end)} warpgroups owns {owned} ({at_launch} each at launch). Let some decrease more, or "
+            "increase less."
+        )
 
 
 class RegisterWait:

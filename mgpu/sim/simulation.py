@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import gc
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import threadpoolctl
 
 from mgpu.capture import Capture
 from mgpu.devices import Device
@@ -20,23 +18,26 @@ from mgpu.params import TraceScope
 from mgpu.passes.budget import Budget, plan_budget
 from mgpu.passes.checks import check_program
 from mgpu.passes.layouts import check_layouts
+from mgpu.passes.loaded_data import check_time_only
 from mgpu.passes.sites import SitePlan, plan_sites
 from mgpu.sim.activity import Activity
-from mgpu.sim.capture_writer import make_capture
+from mgpu.sim.capture_writer import FinishedTrack, make_capture
 from mgpu.sim.cluster import Cluster
 from mgpu.sim.compile.compiler import WarpgroupCode, compile_warpgroup
 from mgpu.sim.compile.context import Options
-from mgpu.sim.compile.race_hooks import can_detect_races
+from mgpu.sim.compile.race_hooks import written_operands
 from mgpu.sim.compile.storage_choice import find_byte_exact
 from mgpu.sim.compile.warps import has_warp_regions
 from mgpu.sim.cta import CtaState
 from mgpu.sim.engine import Engine
-from mgpu.sim.failures import deadlock, explain
+from mgpu.sim.failures import deadlock, explain, find_signals
 from mgpu.sim.machine import Cta, CtaResources, Machine
 from mgpu.sim.options import InterpretGPUParams
-from mgpu.sim.progress import show_progress
-from mgpu.sim.races import WATCHED_CTAS, CtaRaces, Race, RaceLog
+from mgpu.sim.process_settings import simulation_settings
+from mgpu.sim.progress import HowFar, show_progress
+from mgpu.sim.races import Race, Watchers
 from mgpu.sim.recorder import Recorder
+from mgpu.sim.registers import check_registers
 from mgpu.sim.semaphore import Semaphore
 from mgpu.sim.values import carrier_dtype, from_carrier, to_carrier, uninitialised
 from mgpu.sim.warpgroup import Warpgroup
@@ -56,6 +57,7 @@ class PreparedKernel:
     codes: tuple[WarpgroupCode, ...]
     byte_exact: frozenset[int] = frozenset()
     detect_races: bool = False
+    written_operands: frozenset[int] = frozenset()
 
     @property
     def resources(self) -> CtaResources:
@@ -72,7 +74,9 @@ def prepare(program: KernelProgram, device: Device, num_sms: int, options: Inter
     """
     check_program(program)
     check_layouts(program)
-    options.check_filters(program.launch.num_ctas, program.launch.num_threads)
+    options.check_warpgroups(program.launch.num_threads)
+    if not options.numerics:
+        check_time_only(program)
     budget = plan_budget(
         program, smem_per_cta_bytes=device.smem_per_cta_bytes, registers_per_sm=device.registers_per_sm
     )
@@ -80,14 +84,27 @@ def prepare(program: KernelProgram, device: Device, num_sms: int, options: Inter
     record_cycles = None
     if program.params.profile_space:
         record_cycles = device.record_event_cycles if options.record_cycles is None else options.record_cycles
-    detect_races = options.detect_races is not False and options.numerics and can_detect_races(program)
-    compile_options = Options(record_cycles, options.numerics, detect_races)
+    detect_races = options.detect_races is not False and options.numerics
+    written = written_operands(program)
+    compile_options = Options(record_cycles, options.numerics, detect_races, written, options.compute_scale_pairs)
     codes = tuple(
         compile_warpgroup(program, plan, device, compile_options, warpgroup)
         for warpgroup in range(program.launch.num_threads)
     )
+    at_end = [code.registers_at_end for code in codes]
+    check_registers(f"{program.source} kernel {program.name}", budget.registers_per_thread, at_end)
     return PreparedKernel(
-        program, device, num_sms, options, plan, budget, record_cycles, codes, find_byte_exact(program), detect_races
+        program,
+        device,
+        num_sms,
+        options,
+        plan,
+        budget,
+        record_cycles,
+        codes,
+        find_byte_exact(program),
+        detect_races,
+        written,
     )
 
 
@@ -100,8 +117,10 @@ class RunResult:
       cycles: from the first CTA's start to the last one's end.
       events: simulation events that it took.
       capture: recorded events and activity; None if nothing was recorded.
-      races: accesses to shared memory that nothing orders, in the order in which they were found.
+      races: accesses to the same memory that nothing orders, in the order in which they were found.
       ctas: when and where each CTA ran, an array of `mgpu.capture.CTA_DTYPE`; cycles count from the launch.
+      tensor_cycles: cycles in which a tensor core worked, summed over SMs.
+      hbm_bytes: moved between HBM and L2, in both directions.
     """
 
     outputs: list[np.ndarray]
@@ -110,6 +129,8 @@ class RunResult:
     capture: Capture | None
     ctas: np.ndarray
     races: tuple[Race, ...] = ()
+    tensor_cycles: int = 0
+    hbm_bytes: int = 0
 
 
 def simulate(kernel: PreparedKernel, consts: Sequence[Any], inputs: Sequence[Any], launch_number: int = 1) -> RunResult:
@@ -124,23 +145,9 @@ def simulate(kernel: PreparedKernel, consts: Sequence[Any], inputs: Sequence[Any
     Raises:
       SimulationError: deadlock, access out of bounds, a misused barrier, a loop that never ends.
     """
-    # A tile's matmul is too small for several BLAS threads: they spin against each other.
     # Overflow and division by zero give infinities and NaNs, as on the device, without a warning.
-    quiet = np.errstate(all="ignore")
-    with threadpoolctl.threadpool_limits(limits=1, user_api="blas"), _PausedCollector(), quiet:
+    with simulation_settings, np.errstate(all="ignore"):
         return _Run(kernel, consts, inputs).run(launch_number)
-
-
-class _PausedCollector:
-    """Pauses the cyclic collector: a run makes many objects and few cycles."""
-
-    def __enter__(self) -> None:
-        self._was_enabled = gc.isenabled()
-        gc.disable()
-
-    def __exit__(self, *_: object) -> None:
-        if self._was_enabled:
-            gc.enable()
 
 
 class _Run:
@@ -160,9 +167,13 @@ class _Run:
             values.astype(aval.dtype) if len(inputs) + number in kernel.byte_exact else values
             for number, (values, aval) in enumerate(zip(self.outputs, program.out_avals, strict=True))
         ]
-        self.gmem = [
-            np.asarray(value) if number in kernel.byte_exact else to_carrier(np.asarray(value))
+        # An input that the kernel writes is its own copy: the caller's array is not an output.
+        arrays = [
+            np.array(value) if number in kernel.written_operands else np.asarray(value)
             for number, value in enumerate(inputs)
+        ]
+        self.gmem = [
+            array if number in kernel.byte_exact else to_carrier(array) for number, array in enumerate(arrays)
         ] + self.outputs
         for number, output in program.input_output_aliases:
             self.outputs[output][...] = self.gmem[number]
@@ -173,44 +184,58 @@ class _Run:
         if kernel.options.warm_l2:
             for buffer in range(len(program.in_avals) + len(program.out_avals)):
                 self.machine.memory.warm(buffer)
-        self.warpgroups: list[Warpgroup] = []
+        self._running: dict[int, list[Warpgroup]] = {}  # of CTAs that have not exited
+        self._finished: list[FinishedTrack] = []
         # Warps that never leave their warpgroup write what it does: one recorder serves all four tracks.
         scope = program.params.profile_trace_scope
         self._has_warp_tracks = scope is TraceScope.WARP and has_warp_regions(program)
-        self._race_log = RaceLog(program.name)
+        self._watchers: Watchers | None = None
+        if kernel.detect_races:
+            launch, watch_all = program.launch, kernel.options.detect_races is True
+            size, warpgroups = launch.cluster_size, kernel.budget.num_warpgroups
+            self._watchers = Watchers(program.name, self.engine, size, warpgroups, watch_all=watch_all)
         self._clusters: dict[int, Cluster] = {}
         self._waiting_ctas: dict[int, list[tuple[Cta, CtaState]]] = {}
-        self._semaphores: dict[int, list[Semaphore]] = {}
-        self._cta_done: Callable[[], None] | None = None
+        self._global_semaphores: dict[int, list[Semaphore]] = {}
 
     def run(self, launch_number: int) -> RunResult:
         kernel, launch = self.kernel, self.kernel.program.launch
         self.machine.launch(launch.num_ctas, launch.cluster_size, kernel.resources, self._start_cta)
-        progress = show_progress(kernel.program.name, launch.num_ctas, self.engine, kernel.device.clock_hz)
         try:
-            with progress as self._cta_done:
+            with show_progress(kernel.program.name, self._how_far):
                 self.engine.run()
         except KeyboardInterrupt:
+            so_far = self._how_far()
             raise KeyboardInterrupt(
                 f"kernel {kernel.program.name}: simulation stopped at cycle {self.engine.now:,}, after "
-                f"{len(self.machine.cta_log)} of {launch.num_ctas} CTAs and {self.engine.events:,} events."
+                f"{so_far.ctas} of {so_far.num_ctas} CTAs and {self.engine.events:,} events, "
+                f"about {so_far.fraction:.0%} of the work."
             ) from None
         except Exception as error:
-            raise explain(error, kernel.codes, kernel.program.name) from error
+            raise explain(error, kernel.codes, kernel.program.name, self._unfinished()) from error
         if self.engine.unfinished():
-            raise deadlock(self.engine.now, self.warpgroups, kernel.codes, kernel.program.name, kernel.plan.sites)
+            program = kernel.program
+            stuck, signals = self._unfinished(), find_signals(program)
+            raise deadlock(self.engine.now, stuck, kernel.codes, program.name, kernel.plan.sites, signals)
         ctas = self.machine.cta_table()
         outputs = [
             values if values.dtype == aval.dtype else from_carrier(values, aval.dtype)
             for values, aval in zip(self.outputs, kernel.program.out_avals, strict=True)
         ]
         capture = None
+        traffic = self.machine.memory.counters
         if self.activity is not None:
             per_sm = self.machine.ctas_per_sm(kernel.resources)
-            traffic = self.machine.memory.counters
-            capture = make_capture(kernel, launch_number, per_sm, ctas, self.warpgroups, self.activity, traffic)
+            capture = make_capture(kernel, launch_number, per_sm, ctas, self._finished, self.activity, traffic)
         cycles = int(ctas["end"].max() - ctas["begin"].min())
-        return RunResult(outputs, cycles, self.engine.events, capture, ctas, self._race_log.races())
+        tensor_cycles = sum(sm.tensor_core.busy_cycles for sm in self.machine.sms)
+        hbm_bytes = traffic.hbm_read_bytes + traffic.hbm_write_bytes
+        races = () if self._watchers is None else self._watchers.races()
+        return RunResult(outputs, cycles, self.engine.events, capture, ctas, races, tensor_cycles, hbm_bytes)
+
+    def _unfinished(self) -> list[Warpgroup]:
+        """Returns the warpgroups of the CTAs that have not exited."""
+        return [warpgroup for cta in self._running.values() for warpgroup in cta]
 
     def _start_cta(self, cta: Cta) -> None:
         """Sets up a CTA. The warpgroups of a cluster start when all its CTAs are there, as after a cluster barrier."""
@@ -231,10 +256,10 @@ class _Run:
             kernel.plan.barrier_ids,
             cluster,
             cta.rank,
-            self._semaphores,
+            self._global_semaphores,
         )
-        if kernel.detect_races and (kernel.options.detect_races or cta.index < WATCHED_CTAS):
-            state.races = CtaRaces(self._race_log, cta.index, budget.num_warpgroups, self.engine)
+        if self._watchers is not None:
+            state.races, state.global_races = self._watchers.of_cta(cta.index, cta.cluster)
         self._waiting_ctas.setdefault(cta.cluster, []).append((cta, state))
         if len(cluster.ctas) == program.launch.cluster_size:
             del self._clusters[cta.cluster]
@@ -243,26 +268,40 @@ class _Run:
 
     def _start_warpgroups(self, cta: Cta, state: CtaState) -> None:
         kernel, budget = self.kernel, self.kernel.budget
-        running = [budget.num_warpgroups]
+        self._running[cta.index] = warpgroups = []
         for index, code in enumerate(kernel.codes):
             recorder = self._recorder(cta.index, index)
             warpgroup = Warpgroup(state, index, recorder, budget.registers_per_thread)
             warpgroup.begin = self.engine.now
             warpgroup.generator = code.start(warpgroup)
             warpgroup.process = self.engine.start(warpgroup.generator, f"CTA {cta.index} warpgroup {index}")
-            warpgroup.process.on_exit = functools.partial(self._exit_warpgroup, warpgroup, cta, running)
-            self.warpgroups.append(warpgroup)
+            warpgroup.process.on_exit = functools.partial(self._exit_warpgroup, warpgroup, cta)
+            warpgroups.append(warpgroup)
 
     def _recorder(self, cta: int, warpgroup: int) -> Recorder | None:
         program = self.kernel.program
-        if self.kernel.record_cycles is None or not self.kernel.options.records(cta, warpgroup):
+        if self.kernel.record_cycles is None or not program.params.profile_window.records(cta, warpgroup):
             return None
         return Recorder(self.engine, program.params.profile_space, per_warp=self._has_warp_tracks)
 
-    def _exit_warpgroup(self, warpgroup: Warpgroup, cta: Cta, running: list[int]) -> None:
+    def _exit_warpgroup(self, warpgroup: Warpgroup, cta: Cta) -> None:
         warpgroup.end = self.engine.now
-        running[0] -= 1
-        if running[0] == 0:
-            cta.exit()
-            if self._cta_done is not None:
-                self._cta_done()
+        warpgroups = self._running[cta.index]
+        if not all(other.process.done for other in warpgroups):
+            return
+        del self._running[cta.index]
+        self._finished += [
+            FinishedTrack(cta.index, cta.sm.index, one.index, one.recorder, one.begin, one.end) for one in warpgroups
+        ]
+        if warpgroup.cta.races is not None:
+            warpgroup.cta.races.exit(str(self.kernel.program.source))
+        warpgroup.cta.exit()
+        cta.exit()
+
+    def _how_far(self) -> HowFar:
+        """Returns how far the run is. A CTA's loop is as far as the warpgroup that is farthest behind."""
+        done, num_ctas = len(self.machine.cta_log), self.kernel.program.launch.num_ctas
+        turns = [[one.turn for one in warpgroups if one.turn[1] > 0] for warpgroups in list(self._running.values())]
+        running = sum(min((turn / of for turn, of in each), default=0.0) for each in turns)
+        simulated_us = self.engine.now / self.kernel.device.clock_hz * 1e6
+        return HowFar(done, num_ctas, min(1.0, (done + running) / num_ctas), simulated_us)

@@ -13,7 +13,6 @@ EXP-07), and never before its own interval is over.
 
 from __future__ import annotations
 
-import functools
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -48,13 +47,18 @@ class TensorCore:
       device: must have wgmma, or `issue` raises.
     """
 
-    __slots__ = ("_device", "_instructions", "_pipe")
+    __slots__ = ("_costs", "_device", "_pipe")
 
     def __init__(self, device: Device) -> None:
         self._device = device
         self._pipe = FluidQueue(_TICKS_PER_CYCLE)
         # One operation's instructions repeat thousands of times, so their cost is computed once per tensor core.
-        self._instructions = functools.lru_cache(maxsize=None)(self._cost)
+        self._costs: dict[tuple[int, int, int, int, bool], tuple[int, int]] = {}
+
+    @property
+    def free_at(self) -> int:
+        """The cycle at which the pipe has taken all instructions so far."""
+        return self._pipe.free_at
 
     @property
     def busy_cycles(self) -> int:
@@ -73,7 +77,11 @@ class TensorCore:
         Raises:
           Unsupported: the device has no wgmma, or not for this element size.
         """
-        busy_ticks, last_ticks = self._instructions(m, n, k, operand_bits, a_in_registers)
+        operation = (m, n, k, operand_bits, a_in_registers)
+        cost = self._costs.get(operation)
+        if cost is None:
+            cost = self._costs[operation] = self._cost(*operation)
+        busy_ticks, last_ticks = cost
         pipe = self._pipe
         begin = pipe.free_at
         free_at = pipe.serve(now, busy_ticks)

@@ -4,6 +4,9 @@ A load costs the memory's latency, then its rows stream in at one row of up to 1
 bytes per cycle in all; boxes land in the order of issue. A narrower row costs as much as a full one. A store is read
 from SMEM at a lower rate; stores queue behind each other but not behind loads.
 
+Loads and wgmmas meet at SMEM, where wgmmas go first: a load that starts while the tensor core works takes longer by
+`tma_wgmma_contention`. That is latency only; a ring deep enough to hide it keeps the rate.
+
 Sources: the row rate explains the SemiAnalysis main-loop sweep on B200 and the H100 latency by size of the flash-vla
 notes; store times are those of the GH200 2-D store probe (device file, `tma_store_*`).
 """
@@ -11,11 +14,13 @@ notes; store times are those of the GH200 2-D store probe (device file, `tma_sto
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import NamedTuple
 
 from mgpu.devices import Device
 from mgpu.sim.fluid_queue import FluidQueue
 from mgpu.sim.memory_system import Box, MemorySystem
+from mgpu.sim.tensor_core import TensorCore
 
 __all__ = ["Box", "Landing", "Stored", "Tma"]
 
@@ -53,14 +58,28 @@ class Tma:
       device: rates and latencies.
       memory: what is behind the engine.
       sm: index of the engine's SM.
+      tensor_core: of the same SM, or None for one that never works.
     """
 
-    __slots__ = ("_costs", "_descriptor_ready", "_device", "_landing", "_memory", "_requests", "_sm", "_stores")
+    __slots__ = (
+        "_contention",
+        "_costs",
+        "_descriptor_ready",
+        "_device",
+        "_landing",
+        "_memory",
+        "_requests",
+        "_sm",
+        "_stores",
+        "_tensor_core",
+    )
 
-    def __init__(self, device: Device, memory: MemorySystem, sm: int) -> None:
+    def __init__(self, device: Device, memory: MemorySystem, sm: int, tensor_core: TensorCore | None = None) -> None:
         self._device = device
         self._memory = memory
         self._sm = sm
+        self._tensor_core = tensor_core
+        self._contention = Fraction(str(device.tma_wgmma_contention)).as_integer_ratio()
         self._requests = FluidQueue(device.tma_rows_per_cycle)
         self._landing = FluidQueue(device.tma_bytes_per_cycle)
         self._stores = FluidQueue(device.tma_store_bytes_per_cycle)
@@ -73,7 +92,7 @@ class Tma:
         fetch_cycles = self._descriptor_fetch_cycles(now, box.buffer)
         issue_done = self._requests.serve(now + fetch_cycles, rows)
         arrives = self._memory.read(now, self._sm, box, by_tma=True) + fetch_cycles
-        return Landing(issue_done, self._landing.serve(arrives, ticks))
+        return Landing(issue_done, self._land(now, arrives, ticks))
 
     def multicast(self, now: int, box: Box, receivers: Sequence[Tma]) -> list[int]:
         """Starts a copy from GMEM to the SMEM of several SMs of a cluster, which L2 is asked for once.
@@ -85,7 +104,15 @@ class Tma:
         fetch_cycles = self._descriptor_fetch_cycles(now, box.buffer)
         self._requests.serve(now + fetch_cycles, rows)
         arrives = self._memory.read(now, self._sm, box, by_tma=True) + fetch_cycles
-        return [receiver._landing.serve(arrives, ticks) for receiver in receivers]
+        return [receiver._land(now, arrives, ticks) for receiver in receivers]
+
+    def _land(self, now: int, arrives: int, ticks: int) -> int:
+        """Returns the cycle at which bytes that were asked for at `now` and arrive at `arrives` are in this SMEM."""
+        data_at = self._landing.serve(arrives, ticks)
+        if self._tensor_core is None or self._tensor_core.free_at <= now:
+            return data_at
+        numerator, denominator = self._contention
+        return data_at + (data_at - now) * numerator // denominator
 
     def store(self, now: int, box: Box) -> Stored:
         """Starts a copy from SMEM to GMEM at time `now`."""

@@ -17,6 +17,9 @@ import numpy as np
 
 _NARROW_FLOATS = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3", "float8_e8m0fnu")
 _FLOAT32_EXPONENT = np.uint32(0x7F800000)
+_FLOAT16_SMALLEST_EXPONENT = np.uint32(113 << 23)  # of 2**-14, the smallest normal float16, in float32
+_THIRTEEN_EXPONENTS = np.uint32(13 << 23)  # float32 has 13 bits of mantissa more than float16
+_FLOAT16_LARGEST_EXPONENT = np.uint32(142 << 23)  # of 2**15: from 65520 on, values round to infinity
 
 
 def is_narrow_float(dtype: Any) -> bool:
@@ -64,6 +67,26 @@ def round_bfloat16(array: np.ndarray) -> np.ndarray:
     return result
 
 
+def round_float16(array: np.ndarray) -> np.ndarray:
+    """Rounds float32 to the nearest float16, ties to even; the result is carried in float32.
+
+    Adding 1.5 * 2**(e + 13), where e is the exponent of the value or of the smallest normal float16, rounds to
+    a float16's last place, as the sum has just the bits above it; subtracting it again is exact.
+    """
+    array = np.asarray(array, np.float32, order="C")
+    magic_bits = array.view(np.uint32) & _FLOAT32_EXPONENT
+    if array.ndim == 0 or magic_bits.max(initial=0) >= _FLOAT16_LARGEST_EXPONENT:  # may overflow, infinity or NaN
+        with np.errstate(over="ignore"):  # overflow to infinity is what the hardware does
+            return array.astype(np.float16).astype(np.float32)
+    np.maximum(magic_bits, _FLOAT16_SMALLEST_EXPONENT, out=magic_bits)
+    magic_bits += _THIRTEEN_EXPONENTS
+    magic = magic_bits.view(np.float32)
+    magic *= np.float32(1.5)
+    result = array + magic
+    result -= magic
+    return np.copysign(result, array, out=result)  # a negative value that rounds to zero stays negative
+
+
 def _round_by_cast(dtype: np.dtype) -> Callable[[np.ndarray], np.ndarray]:
     def round_values(array: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore"):  # overflow to infinity is what the hardware does
@@ -72,12 +95,15 @@ def _round_by_cast(dtype: np.dtype) -> Callable[[np.ndarray], np.ndarray]:
     return round_values
 
 
+_ROUNDING = {"bfloat16": round_bfloat16, "float16": round_float16}
+
+
 def rounding(dtype: Any) -> Callable[[np.ndarray], np.ndarray] | None:
     """Returns the function that rounds float32 carriers to `dtype`, or None if `dtype` needs none."""
     if not is_narrow_float(dtype):
         return None
     dtype = np.dtype(dtype)
-    return round_bfloat16 if dtype.name == "bfloat16" else _round_by_cast(dtype)
+    return _ROUNDING.get(dtype.name) or _round_by_cast(dtype)
 
 
 def convert(array: Any, source: Any, target: Any) -> np.ndarray:

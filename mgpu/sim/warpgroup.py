@@ -14,7 +14,7 @@ import numpy as np
 
 from mgpu.capture import UNITS
 from mgpu.lang.barriers import BarrierSpace
-from mgpu.sim.matmul import MmaQueue
+from mgpu.sim.matmul import MmaQueue, multiply_first
 from mgpu.sim.mbarrier import Mbarrier
 from mgpu.sim.memory_system import Box
 from mgpu.sim.recorder import Recorder
@@ -40,6 +40,7 @@ class Warpgroup:
       run_work: charges work to the SM's shared pipes, (now, Work) -> finish time.
       registers: registers per thread that it owns.
       begin, end: cycles of its first and last moment.
+      turn: which turn of its outermost loop it is in, of how many; (0, 0) before it begins one that counts its turns.
       warp: -1; the number of the warp for a warp that runs a warp-level region on its own.
     """
 
@@ -55,6 +56,7 @@ class Warpgroup:
             self.record = recorder.record_all if recorder.has_warp_tracks else recorder.record
         self.registers = registers
         self.begin = self.end = -1
+        self.turn = 0, 0
         self.run_work = cta.sm.schedulers.run
         self._tma = cta.sm.tma
         self._tensor_core = cta.sm.tensor_core
@@ -65,6 +67,7 @@ class Warpgroup:
         self.warp = -1
         self._warps: list[Warpgroup] = []
         self._running_warps = 0
+        self._mma_ends: deque[int] = deque()  # of the wgmmas that have not been waited for, oldest first
         self._mmas: MmaQueue = deque()
         cta.mma_queues.append(self._mmas)
         self._open_stores: list[tuple[int, int]] = []
@@ -84,7 +87,7 @@ class Warpgroup:
         if self._activity is not None:
             self._log(TMA_LOAD, site, slot, now, data_at, num_bytes, 0)
 
-    def load_multicast(
+    def load_collective(
         self,
         axes: tuple[str, ...],
         targets: Sequence[np.ndarray],
@@ -94,47 +97,31 @@ class Warpgroup:
         slot: int,
         num_bytes: int,
         site: int,
+        is_led: bool,
     ) -> None:
-        """Starts this CTA's share of a multicast load, which lands in every CTA along `axes`.
+        """Starts this CTA's share of a load by all CTAs along `axes`.
 
-        One's own barrier expects the shares of all; each share completes on the barriers of all.
+        A share of a multicast lands in all of them: one's own barrier expects the shares of all, and each share
+        completes on the barriers of all. If the first CTA leads, a share lands here alone, and the first CTA's barrier
+        expects and completes them all.
         """
-        engine, peers = self.engine, self.cta.peers(axes)
-        own = barriers[self.cta.position(axes)]
-        own.expect_tx(num_bytes * len(peers))
-        own.arrive((self.index, site))
-        now = engine.now
-        if box is None:
-            landings = [now + self._fill_cycles] * len(peers)
+        engine, now, position = self.engine, self.engine.now, self.cta.position(axes)
+        if is_led:
+            receivers, completed, expecting = [self.cta], barriers[:1], barriers[0]
         else:
-            landings = self._tma.multicast(now, box, [cta.sm.tma for cta in peers])
+            receivers, completed, expecting = self.cta.peers(axes), barriers, barriers[position]
+        if not is_led or position == 0:
+            expecting.expect_tx(num_bytes * len(barriers))
+            expecting.arrive((self.index, site))
+        if box is None:
+            landings = [now + self._fill_cycles] * len(receivers)
+        else:
+            landings = self._tma.multicast(now, box, [cta.sm.tma for cta in receivers])
         source = (LOAD_SOURCE, site, self.cta.index)
-        for peer, data_at, target, barrier in zip(peers, landings, targets, barriers, strict=True):
-            engine.call_at(data_at, _land, peer, target, src, barrier, num_bytes, source)
+        for receiver, data_at, target, barrier in zip(receivers, landings, targets, completed, strict=True):
+            engine.call_at(data_at, _land, receiver, target, src, barrier, num_bytes, source)
         if self._activity is not None:
             self._log(TMA_LOAD, site, slot, now, max(landings), num_bytes, 0)
-
-    def load_led(
-        self,
-        axes: tuple[str, ...],
-        targets: Sequence[np.ndarray],
-        src: np.ndarray,
-        box: Box | None,
-        barriers: Sequence[Mbarrier],
-        slot: int,
-        num_bytes: int,
-        site: int,
-    ) -> None:
-        """Starts this CTA's part of a collective load that only the first CTA along `axes` keeps track of."""
-        engine, leader, now = self.engine, barriers[0], self.engine.now
-        if self.cta.position(axes) == 0:
-            leader.expect_tx(num_bytes * len(barriers))
-            leader.arrive((self.index, site))
-        data_at = now + self._fill_cycles if box is None else self._tma.load(now, box).data_at
-        source = (LOAD_SOURCE, site, self.cta.index)
-        engine.call_at(data_at, _land, self.cta, targets[0], src, leader, num_bytes, source)
-        if self._activity is not None:
-            self._log(TMA_LOAD, site, slot, now, data_at, num_bytes, 0)
 
     def prefetch(self, box: Box | None, num_bytes: int, site: int) -> None:
         """Starts fetching a box into L2; nobody is told when it is there."""
@@ -158,28 +145,39 @@ class Warpgroup:
 
     def commit_stores(self) -> None:
         """Closes a group of the stores started since the last one; an empty group is complete at once."""
-        now = self.engine.now
-        read_done = max((read for read, _ in self._open_stores), default=now)
-        written = max((done for _, done in self._open_stores), default=now)
-        self._store_groups.append((read_done, written))
-        self._open_stores.clear()
+        stores = self._open_stores
+        if not stores:
+            now = self.engine.now
+            self._store_groups.append((now, now))
+            return
+        self._store_groups.append((max(read for read, _ in stores), max(done for _, done in stores)))
+        stores.clear()
 
-    def store_wait(self, pending: int, read_only: bool) -> int:
+    def store_wait(self, pending: int, read_only: bool, ahead: int) -> int:
         """Returns how long to wait until at most the `pending` newest store groups are in flight (or unread).
 
         A warpgroup waits for the groups of each of its warps.
-        """
-        own = self._own_store_wait(pending, read_only)
-        return max((own, *(warp._own_store_wait(pending, read_only) for warp in self._warps)))
 
-    def _own_store_wait(self, pending: int, read_only: bool) -> int:
-        groups, now = self._store_groups, self.engine.now
-        while groups and groups[0][1] <= now:
+        Args:
+          pending: groups that may remain.
+          read_only: wait until the groups have been read from SMEM, not until they are written.
+          ahead: how many cycles after now the wait begins.
+        """
+        begin = self.engine.now + ahead
+        longest = self._own_store_wait(pending, read_only, begin)
+        for warp in self._warps:
+            longest = max(longest, warp._own_store_wait(pending, read_only, begin))
+        return longest
+
+    def _own_store_wait(self, pending: int, read_only: bool, begin: int) -> int:
+        groups = self._store_groups
+        while groups and groups[0][1] <= begin:
             groups.popleft()
         if len(groups) <= pending:
             return 0
         read_done, written = groups[-1 - pending]
-        return max(0, (read_done if read_only else written) - now)
+        end = read_done if read_only else written
+        return end - begin if end > begin else 0
 
     def arrive_remote(self, barrier: Mbarrier, site: int) -> None:
         """Arrives on a barrier of another CTA of the cluster; it takes effect when the message is there."""
@@ -188,14 +186,15 @@ class Warpgroup:
 
     def arrive_cluster(self, space: BarrierSpace, number: int, entry: int, slot: int, site: int) -> None:
         """Arrives on the barriers of all CTAs that a cluster barrier joins with this one."""
-        for cta in self._barrier_peers(space):
+        for cta in self.barrier_peers(space):
             barrier = cta.buffer(number, entry)[slot]
             if cta is self.cta:
                 barrier.arrive((self.index, site))
             else:
                 self.arrive_remote(barrier, site)
 
-    def _barrier_peers(self, space: BarrierSpace) -> list[CtaState]:
+    def barrier_peers(self, space: BarrierSpace) -> list[CtaState]:
+        """Returns the CTAs whose barriers a cluster barrier joins with this one's."""
         found: dict[int, CtaState] = {}
         for axes in space.collective_axes:
             peers = self.cta.peers(axes)
@@ -207,12 +206,19 @@ class Warpgroup:
         return self.cta.sm.dsmem.read(self.engine.now, num_bytes)
 
     def store_remote(
-        self, target: np.ndarray, value: Any, combine: Combine | None, barrier: Mbarrier, num_bytes: int, site: int
+        self,
+        owner: CtaState,
+        target: np.ndarray,
+        value: Any,
+        combine: Combine | None,
+        barrier: Mbarrier,
+        num_bytes: int,
+        site: int,
     ) -> None:
-        """Starts storing registers to SMEM of the cluster; the barrier beside the target takes arrival and bytes."""
+        """Starts storing registers to SMEM of CTA `owner`; the barrier beside the target takes arrival and bytes."""
         at = self.cta.sm.dsmem.write(self.engine.now, num_bytes)
         source = (self.index, site, self.cta.index)
-        self.engine.call_at(at, _land_registers, target, value, combine, barrier, source)
+        self.engine.call_at(at, _land_registers, owner, target, value, combine, barrier, source)
 
     def run_warps(self, bodies: Sequence[Callable[[Warpgroup], Any]]) -> None:
         """Starts one process for each warp; this warpgroup parks and is woken when all have returned."""
@@ -225,6 +231,10 @@ class Warpgroup:
             warp.process = self.engine.start(warp.generator, name)
             warp.process.on_exit = self._warp_returns
         self.process.waiting_on = _WarpsWait(self._warps)
+
+    def running_warps(self) -> list[Warpgroup]:
+        """Returns its warps that run a warp-level region on their own and have not ended it."""
+        return [warp for warp in self._warps if warp.process is not None and not warp.process.done]
 
     def _make_warp(self, number: int) -> Warpgroup:
         recorder = self.recorder.of_warp(number) if self.recorder is not None else None
@@ -244,53 +254,48 @@ class Warpgroup:
             self.engine.wake(self.process, self.engine.now + cycles)
 
     def mma(self, shape: tuple[int, int, int], bits: int, a_in_registers: bool, work: Any, site: int) -> None:
-        """Starts a wgmma. `work` is (matmul function, acc, a, b), or (None, ...) when only time is simulated."""
+        """Starts a wgmma. `work` is (matmul function, acc, a, b), or None when only time is simulated."""
         now = self.engine.now
         m, n, k = shape
         begin, end, _ = self._tensor_core.issue(now, m, n, k, bits, a_in_registers)
-        self._mmas.append((end, *work))
+        self._mma_ends.append(end)
+        if work is not None:
+            self._mmas.append((end, *work))
         if self._activity is not None:
             self._log(TENSOR_CORE, site, -1, begin, end, 0, 2 * m * n * k)
 
-    def mma_wait(self, pending: int) -> int:
-        """Returns how long to wait until at most `pending` wgmmas are in flight."""
-        if len(self._mmas) <= pending:
-            return 0
-        return max(0, self._mmas[-1 - pending][0] - self.engine.now)
+    def mma_wait(self, pending: int, ahead: int) -> int:
+        """Returns how long to wait until at most `pending` wgmmas are in flight, from `ahead` cycles after now."""
+        ends, last = self._mma_ends, 0
+        while len(ends) > pending:
+            last = ends.popleft()
+        begin = self.engine.now + ahead
+        return last - begin if last > begin else 0
 
-    def mma_retire(self, pending: int) -> None:
+    def mma_retire(self) -> None:
         """Writes the results of the wgmmas that have been waited for."""
-        mmas = self._mmas
-        while len(mmas) > pending:
-            _multiply_first(mmas)
+        mmas, in_flight = self._mmas, len(self._mma_ends)
+        while len(mmas) > in_flight:
+            multiply_first(mmas)
 
 
 def _ignore(_tag: int, _elapsed_cycles: int = 0) -> None:
     """Stands for the recorder of a warp that has no track."""
 
 
-def _multiply_first(mmas: MmaQueue) -> None:
-    _, multiply, acc, a, b = mmas.popleft()
-    if multiply is not None:
-        multiply(acc, a, b)
-
-
 def _land(
     cta: CtaState, dst: np.ndarray, src: np.ndarray, barrier: Mbarrier, num_bytes: int, source: tuple[int, ...]
 ) -> None:
-    # A wgmma multiplies when it is waited for, which is late: those that have ended by now read what was there before.
-    now = cta.engine.now
-    for mmas in cta.mma_queues:
-        while mmas and mmas[0][0] <= now:
-            _multiply_first(mmas)
     if dst is not src:  # both stand for no values in a run that simulates time only
+        cta.multiply_ended()
         dst[...] = src
     barrier.complete_tx(num_bytes, source)
 
 
 def _land_registers(
-    dst: np.ndarray, value: Any, combine: Combine | None, barrier: Mbarrier, source: tuple[int, ...]
+    cta: CtaState, dst: np.ndarray, value: Any, combine: Combine | None, barrier: Mbarrier, source: tuple[int, ...]
 ) -> None:
+    cta.multiply_ended()
     dst[...] = value if combine is None else combine(dst, value)
     barrier.arrive(source)
 

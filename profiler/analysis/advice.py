@@ -8,21 +8,24 @@ from collections.abc import Iterator
 import polars as pl
 
 from mgpu.devices import list_devices, load_device
+from mgpu.sites import SiteKind
 from mgpu.units import format_bytes
 from profiler.analysis.balance import BalanceReport
 from profiler.analysis.barrier_waits import BarrierWaitReport
 from profiler.analysis.bubbles import BubbleReport
 from profiler.analysis.categories import CategoryReport
-from profiler.analysis.critical_path import QUEUEING, RECORDING, CriticalPathReport
+from profiler.analysis.critical_path import QUEUEING, RECORDING, UNRECORDED, CriticalPathReport
 from profiler.analysis.event_graph import Step
+from profiler.analysis.rings import Ring
 from profiler.analysis.roofline import RooflineReport
-from profiler.analysis.scenarios import Ring
+from profiler.analysis.scenarios import EVEN_CLUSTERS
 from profiler.analysis.what_if import WhatIfReport
 from profiler.trace import Trace
 
 MIN_GAIN = 0.01
 """Parts of the launch below this are not worth an author's time, and within the error of a replay."""
 MAX_ITEMS = 6
+_NOT_CODE = (RECORDING, QUEUEING, str(SiteKind.UNRECORDED))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +83,7 @@ class AdviceReport:
 
 def give_advice(findings: Findings) -> AdviceReport:
     """Turns findings into at most six things to try that gain at least 1% each; bounds rank with half their gain."""
-    rules = (_stages, _spread, _queueing, _latency, _own_work, _cta_start, _stores, _mma)
+    rules = (_stages, _release, _spread, _queueing, _latency, _own_work, _skew, _cta_start, _stores, _mma)
     items = [advice for rule in rules for advice in rule(findings) if advice.gain_share >= MIN_GAIN]
     ranked = sorted(items, key=lambda item: (-item.weight, item.remedy))
     return AdviceReport(tuple(ranked[:MAX_ITEMS]), _limit(findings))
@@ -115,6 +118,15 @@ def _stages(findings: Findings) -> Iterator[Advice]:
         yield from _replayed(
             findings, f"one more stage ({change})", f"one more stage in the ring {barrier} ({change}{smem})", evidence
         )
+
+
+def _release(findings: Findings) -> Iterator[Advice]:
+    for ring in findings.rings:
+        scenario = f"slots of {ring.empty} released at once"
+        rows = findings.what_if.scenarios.filter(pl.col("scenario") == scenario)
+        evidence = f"{', '.join(rows['caveat'])}; {_wait_share(findings, ring.empty)}"
+        remedy = f"arrive on {ring.empty} as soon as the MMA that reads the slot is done, before other work"
+        yield from _replayed(findings, scenario, remedy, evidence)
 
 
 def _smem_note(trace: Trace, ring: Ring) -> str:
@@ -171,23 +183,30 @@ def _latency(findings: Findings) -> Iterator[Advice]:
 def _own_work(findings: Findings) -> Iterator[Advice]:
     path = findings.critical_path
     for role in findings.trace.tracks["role"].unique(maintain_order=True).to_list():
-        own = path.parts.filter(
-            (pl.col("role") == role) & ~pl.col("kind").is_in([*map(str, Step), RECORDING, QUEUEING])
-        )
+        own = path.parts.filter((pl.col("role") == role) & ~pl.col("kind").is_in([*map(str, Step), *_NOT_CODE]))
         if own.is_empty():
             continue
         lines = ", ".join(
             f"{name} {cycles:,} cycles" for name, cycles in _by_line(own).head(3).select("line", "cycles").iter_rows()
         )
         evidence = f"{own['share'].sum():.0%} of the critical path is code of the {role} warpgroups: {lines}"
-        where = " between their loads" if role == "memory" else ", or run it under another warpgroup's MMAs"
+        where = " between their loads" if role == "memory" else ""
+        where = ", or run it under another warpgroup's MMAs" if "compute" in role else where
         remedy = f"take work off the {role} warpgroups{where}"
         yield from _replayed(findings, f"{role} warpgroups work twice as fast", remedy, evidence)
 
 
 def _by_line(parts: pl.DataFrame) -> pl.DataFrame:
-    line = pl.when(pl.col("source") == "").then(pl.col("kind")).otherwise(pl.format("{} {}", "kind", "source"))
+    after = pl.when(pl.col("kind") == UNRECORDED).then(pl.lit(" after")).otherwise(pl.lit(""))
+    line = pl.format("{}{} {}", "kind", after, "source")
+    line = pl.when(pl.col("source") == "").then(pl.col("kind")).otherwise(line)
     return parts.group_by(line=line).agg(pl.col("cycles").sum()).sort("cycles", "line", descending=[True, False])
+
+
+def _skew(findings: Findings) -> Iterator[Advice]:
+    rows = findings.what_if.scenarios.filter(pl.col("scenario") == EVEN_CLUSTERS)
+    remedy = "give the CTAs of a cluster equal work: they wait for the slowest at every shared barrier and multicast"
+    yield from _replayed(findings, EVEN_CLUSTERS, remedy, ", ".join(rows["caveat"]))
 
 
 def _cta_start(findings: Findings) -> Iterator[Advice]:
@@ -211,5 +230,5 @@ def _stores(findings: Findings) -> Iterator[Advice]:
 def _mma(findings: Findings) -> Iterator[Advice]:
     share = findings.critical_path.share(Step.MMA_QUEUE)
     evidence = f"{share:.0%} of the critical path is the tensor core's own rate"
-    remedy = "the main loop is at the tensor core's rate: only wider MMAs (larger N) or a smaller dtype make it faster"
+    remedy = "use wider MMAs (larger N) or a smaller dtype: nothing else makes a loop at the tensor core's rate faster"
     yield from _replayed(findings, "MMAs take 10% less time", remedy, evidence)

@@ -179,6 +179,7 @@ class Attribution:
         queued = self.waits.queued[wait]
         _set_code(pieces, ~unknown, _code(Cause.DATA_NOT_READY, Detail.LATENCY_BOUND))
         _set_code(pieces, unknown, _code(Cause.DATA_NOT_READY, Detail.UNKNOWN_LOAD))
+        _set_code(pieces, self.waits.issuer_worked[wait], _code(Cause.DATA_NOT_READY, Detail.ISSUED_LATE))
         _set_code(pieces, queued, _code(Cause.DATA_NOT_READY, Detail.BANDWIDTH_BOUND))
         held = ~queued & (held_by != NONE)
         _set_code(pieces, held, _code(Cause.SLOT_NOT_FREE, Detail.BACK_PRESSURE))

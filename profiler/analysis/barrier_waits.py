@@ -13,6 +13,7 @@ from profiler.analysis.mma_activity import find_mma_activity
 from profiler.analysis.summaries import summarise, to_polars, total_by
 from profiler.analysis.wait_causes import UNKNOWN, WaitCauses, find_wait_causes
 from profiler.analysis.window import Window, known_window
+from profiler.event_tables import SiteColumns
 from profiler.trace import Trace
 
 _UNKNOWN_RELEASER = "unknown"
@@ -74,7 +75,9 @@ def _with_blame(trace: Trace, window: Window) -> pl.DataFrame:
     in_flight = find_mma_activity(trace, window).in_flight()
     covered = in_flight.covered(waits["sm"].to_numpy().astype(np.int64), begin, begin + dur)
     had_been, site = _releasers_activity(trace, leaves, causes)
-    location = {place.id: place.location for place in trace.header.sites}
+    location = [""] * (2 + max((place.id for place in trace.header.sites), default=-1))
+    for place in trace.header.sites:
+        location[place.id] = place.location
     return waits.with_columns(
         blocked_cycles=pl.Series(np.where(blocked, dur, 0), dtype=pl.Int64),
         uncovered_cycles=pl.Series(np.where(blocked, dur - covered, 0), dtype=pl.Int64),
@@ -83,12 +86,12 @@ def _with_blame(trace: Trace, window: Window) -> pl.DataFrame:
         .otherwise(pl.Series(np.where(causes.waits_for_data, "tma_load", _UNKNOWN_RELEASER), dtype=pl.String)),
         load_issued=pl.Series(causes.load_issued),
         load_cycles=pl.Series(causes.load_cycles),
-        had_been=pl.Series(had_been, dtype=pl.String),
-        had_been_source=pl.Series([location.get(number, "") for number in site.tolist()], dtype=pl.String),
+        had_been=had_been,
+        had_been_source=pl.Series(location, dtype=pl.String).gather(np.where(site >= 0, site, len(location) - 1)),
     )
 
 
-def _releasers_activity(trace: Trace, leaves: Leaves, causes: WaitCauses) -> tuple[list[str], np.ndarray]:
+def _releasers_activity(trace: Trace, leaves: Leaves, causes: WaitCauses) -> tuple[pl.Series, np.ndarray]:
     """Says for each wait what the releaser did while it was waited for: text, and the site (-1 if none).
 
     Its moment is the arrival, or, if a TMA load released the wait, the issue of that load. A load that was issued
@@ -109,25 +112,26 @@ def _releasers_activity(trace: Trace, leaves: Leaves, causes: WaitCauses) -> tup
     site = np.where(span >= 0, np.append(sites, UNKNOWN)[np.maximum(span, -1)], UNKNOWN)
     in_flight = by_load & (moment <= begin)
     site[in_flight] = causes.load_site[in_flight]
-    names = _span_phrases(trace)
-    text = [names[row] if row >= BETWEEN else "not running" for row in span.tolist()]
-    queued = causes.queued
-    for row in np.flatnonzero(in_flight).tolist():
-        text[row] = "load queued" if queued[row] else "load in flight"
-    for row in np.flatnonzero((track == UNKNOWN) & ~in_flight).tolist():
-        text[row] = _UNKNOWN_RELEASER
-        site[row] = UNKNOWN
-    return text, site
+    phrases = [*_phrases_of_sites(trace), "busy", "not running", "load in flight", "load queued", _UNKNOWN_RELEASER]
+    busy, not_running, flying, queued, unknown = range(len(phrases) - 5, len(phrases))
+    phrase = np.where(
+        span >= 0, np.append(sites, 0)[np.maximum(span, -1)], np.where(span == BETWEEN, busy, not_running)
+    )
+    phrase = np.where(in_flight, np.where(causes.queued, queued, flying), phrase)
+    is_unknown = (track == UNKNOWN) & ~in_flight
+    site[is_unknown] = UNKNOWN
+    phrase[is_unknown] = unknown
+    return pl.Series(phrases, dtype=pl.String).gather(phrase), site
 
 
-def _span_phrases(trace: Trace) -> list[str]:
-    """Returns for each span, and last for no span, what its track was doing."""
-    waiting = str(Category.WAIT)
-    phrases = [
-        f"waiting in {name}" if category == waiting else f"busy in {name}"
-        for name, category in zip(trace.spans["name"].to_list(), trace.spans["category"].to_list(), strict=True)
+def _phrases_of_sites(trace: Trace) -> list[str]:
+    """Returns for each site, by its id, what a track in it was doing."""
+    sites = SiteColumns.of(trace.header)
+    verb = {str(Category.WAIT): "waiting in", str(Category.IDLE): "in iterations that were"}
+    return [
+        f"{verb.get(category, 'busy in')} {name}"
+        for name, category in zip(sites.name.to_list(), sites.category.to_list(), strict=True)
     ]
-    return [*phrases, "busy"]
 
 
 def _longest_leaf(leaves: Leaves, track: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:

@@ -8,11 +8,11 @@ import numpy as np
 import polars as pl
 
 from profiler.analysis.attribution import CAUSES, DETAILS, Attribution
-from profiler.analysis.intervals import find_gaps
 from profiler.analysis.mma_activity import MmaActivity, find_mma_activity
 from profiler.analysis.pieces import NONE
 from profiler.analysis.summaries import summarise, to_polars, total_by
 from profiler.analysis.window import Window, known_window
+from profiler.intervals import find_gaps
 from profiler.trace import Trace
 
 _GROUP = ["cause", "detail", "barrier", "root_barrier", "source"]

@@ -12,7 +12,8 @@ import polars as pl
 
 from mgpu.errors import ParamsError
 from profiler.analysis.bubbles import BubbleReport
-from profiler.report import Report
+from profiler.as_measured import as_measured
+from profiler.report import Report, build_report
 
 _BUSY = "tensor core busy"
 
@@ -70,6 +71,8 @@ class CompareReport:
 def compare_reports(a: Report, b: Report, across_devices: bool = False) -> CompareReport:
     """Compares launch B with launch A.
 
+    If one is simulated and the other measured, both are seen with the recorder's eyes: see `profiler.as_measured`.
+
     Args:
       a, b: their reports.
       across_devices: True compares different devices, by time.
@@ -80,6 +83,9 @@ def compare_reports(a: Report, b: Report, across_devices: bool = False) -> Compa
     header_a, header_b = a.trace.header, b.trace.header
     scale = 1.0
     notes = _differences(a, b)
+    if header_a.provenance != header_b.provenance:
+        a, b = (build_report(as_measured(r.trace)) if r.trace.header.provenance == "simulated" else r for r in (a, b))
+        notes.append("the simulated launch counts from its first event, as the measured one does")
     if header_a.device != header_b.device:
         if not across_devices:
             raise ParamsError(

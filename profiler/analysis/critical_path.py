@@ -7,15 +7,20 @@ import dataclasses
 import numpy as np
 import polars as pl
 
+from mgpu.sites import SiteKind
 from profiler.analysis.event_graph import CODE, STEPS, EventGraph, Step
 from profiler.analysis.graph_edges import LaunchGraph, build_graph
 from profiler.analysis.wait_causes import fastest_of_size
 from profiler.analysis.window import Window, known_window
+from profiler.event_tables import SiteColumns
 from profiler.trace import Trace
 
 UNRECORDED = "unrecorded code"
 RECORDING = "recording"
 LATENCY, QUEUEING = "TMA load", "TMA load, queued"
+# Kinds of steps are handled as numbers, for there may be millions: of sites, then of edges, then the others.
+_KINDS = [*map(str, SiteKind), *map(str, STEPS), UNRECORDED, RECORDING, QUEUEING]
+_FIRST_STEP = len(SiteKind)
 _UNIT_STEPS = (Step.TMA_LOAD, Step.TMA_STORE, Step.LANDING_ORDER, Step.MMA_START, Step.MMA_QUEUE, Step.MMA)
 
 
@@ -26,7 +31,8 @@ class CriticalPathReport:
     Attributes:
       window: the analysed stretch; after its end the path goes through code that nobody recorded.
       steps: a row per step, in time order: `begin, dur` (cycles), `kind` (what was going on), `barrier`, `role`,
-        `track` (-1: no track's doing), `sm`, `cta`, `site`, `source` (file:line).
+        `track` (-1: no track's doing), `sm`, `cta`, `site`, `source` (file:line; for unrecorded code, of the recorded
+        place before it).
       parts: the path by `kind, barrier, role, source`: `count, cycles, share` (0 to 1), largest first.
       slack: what is not on the path, by `kind, barrier, role, source`: `count`, `min_slack_cycles` and
         `p50_slack_cycles`: by how much one occurrence could grow without moving the launch's end; smallest first.
@@ -100,55 +106,62 @@ class _Labels:
     def __init__(self, launch: LaunchGraph) -> None:
         trace, leaves = launch.trace, launch.leaves
         self.trace, self.leaves, self.graph = trace, leaves, launch.graph
-        self.span_kind = np.array([*trace.spans["kind"].to_list(), UNRECORDED], dtype=object)
+        self.site_kind = np.append(SiteColumns.of(trace.header).kind_code, _KINDS.index(UNRECORDED))
         self.span_site = np.append(trace.spans["site"].to_numpy().astype(np.int64), -1)
         self.async_site = np.append(trace.async_spans["site"].to_numpy().astype(np.int64), -1)
         self.wait_site = np.append(trace.waits["site"].to_numpy().astype(np.int64), -1)
         sites = {site.id: site for site in trace.header.sites}
         size = 1 + max(sites, default=-1)
-        self.barrier = np.array([*(sites[i].barrier if i in sites else "" for i in range(size)), ""], dtype=object)
-        self.source = np.array([*(sites[i].location if i in sites else "" for i in range(size)), ""], dtype=object)
+        self.barrier = pl.Series([*(sites[i].barrier if i in sites else "" for i in range(size)), ""], dtype=pl.String)
+        self.source = pl.Series([*(sites[i].location if i in sites else "" for i in range(size)), ""], dtype=pl.String)
 
     def sites(self, edges: np.ndarray) -> np.ndarray:
-        """Returns the site of each edge, -1 if it has none."""
+        """Returns the site of each edge, -1 if it has none; of unrecorded code, the site before it on its track."""
         step, row = (getattr(self.graph.edges, name)[edges] for name in ("step", "row"))
         is_run, is_hop = step == CODE[Step.RUN], step == CODE[Step.HOP]
         of_unit = np.isin(step, [CODE[one] for one in _UNIT_STEPS])
-        span = np.maximum(self.leaves.span[np.where(is_run, row, 0)], -1)
+        leaf = np.where(is_run, row, 0)
         choices = [
-            self.span_site[span],
+            self.span_site[np.where(self.leaves.span[leaf] >= 0, self.leaves.span[leaf], self._span_before(leaf))],
             self.wait_site[np.where(is_hop, row, -1)],
             self.async_site[np.where(of_unit, row, -1)],
         ]
         return np.select([is_run, is_hop, of_unit], choices, -1)
 
+    def _span_before(self, leaf: np.ndarray) -> np.ndarray:
+        """Returns the last span on the leaf's track before it, -1 if there is none."""
+        rows = np.arange(len(self.leaves.span))
+        last = np.maximum.accumulate(np.where(self.leaves.span >= 0, rows, 0))[leaf]
+        is_same = self.leaves.track[last] == self.leaves.track[leaf]
+        return np.where(is_same, np.maximum(self.leaves.span[last], -1), -1)
+
     def kinds(self, edges: np.ndarray) -> np.ndarray:
-        """Returns the name of each edge's kind: of the span for program order, else of the step."""
+        """Returns the kind of each edge, as a number in `_KINDS`: of the span for program order, else of the step."""
         step, row = (getattr(self.graph.edges, name)[edges] for name in ("step", "row"))
         is_run = step == CODE[Step.RUN]
         span = np.maximum(self.leaves.span[np.where(is_run, row, 0)], -1)
-        names = np.array([str(one) for one in STEPS], dtype=object)
-        return np.where(is_run, self.span_kind[span], names[step])
+        return np.where(is_run, self.site_kind[self.span_site[span]], step + _FIRST_STEP)
 
     def table(self, edges: np.ndarray, begin: np.ndarray, dur: np.ndarray, kind: np.ndarray) -> pl.DataFrame:
-        """Returns stretches of edges as the rows of `CriticalPathReport.steps`."""
+        """Returns stretches of edges as the rows of `CriticalPathReport.steps`; `kind`: numbers in `_KINDS`."""
         track = self.graph.edges.track[edges]
         site = self.sites(edges)
         place = {
             name: np.append(self.trace.tracks[name].to_numpy().astype(np.int64), -1)[track] for name in ("sm", "cta")
         }
+        located = np.where(site >= 0, site, len(self.source) - 1)
         role = pl.concat([self.trace.tracks["role"].rechunk(), pl.Series([""], dtype=pl.String)])
         return pl.DataFrame(
             {
                 "begin": begin,
                 "dur": dur,
-                "kind": pl.Series(kind.tolist(), dtype=pl.String),
-                "barrier": pl.Series(self.barrier[site].tolist(), dtype=pl.String),
+                "kind": pl.Series(_KINDS, dtype=pl.String).gather(kind),
+                "barrier": self.barrier.gather(located),
                 "role": role.gather(np.where(track >= 0, track, len(role) - 1)),
                 "track": track,
                 **place,
                 "site": site,
-                "source": pl.Series(self.source[site].tolist(), dtype=pl.String),
+                "source": self.source.gather(located),
             }
         )
 
@@ -160,7 +173,7 @@ class _Labels:
         head, head_kind = self._heads(edges, dur)
         kind = self.kinds(edges)
         is_load = graph.edges.step[edges] == CODE[Step.TMA_LOAD]
-        tail_kind = np.where(is_load & (head > 0), QUEUEING, kind)
+        tail_kind = np.where(is_load & (head > 0), _KINDS.index(QUEUEING), kind)
         first = self.table(edges, begin, head, head_kind).with_columns(
             pl.when(pl.col("kind") == RECORDING).then(pl.lit("")).otherwise(name).alias(name)
             for name in ("barrier", "source")
@@ -178,7 +191,7 @@ class _Labels:
         fastest = fastest_of_size(loads["bytes"].to_numpy(), loads["dur"].to_numpy(), size)
         latency = np.where(fastest > 0, np.minimum(fastest, dur), dur)
         head = np.select([is_run, is_load], [recording, latency], 0)
-        return head, np.where(is_load, LATENCY, RECORDING).astype(object)
+        return head, np.where(is_load, _KINDS.index(LATENCY), _KINDS.index(RECORDING))
 
 
 def _slack(graph: EventGraph, labels: _Labels, key: list[str]) -> pl.DataFrame:

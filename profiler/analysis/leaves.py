@@ -10,6 +10,7 @@ import dataclasses
 
 import numpy as np
 
+from profiler.grouping import combined_key
 from profiler.trace import Trace
 
 # Values of `Leaves.span` where no span is open.
@@ -61,7 +62,7 @@ def _cut(trace: Trace) -> Leaves:
     ends_group = np.ones(len(track), bool)
     ends_group[:-1] = (track[1:] != track[:-1]) | (time[1:] != time[:-1])
     rows = np.flatnonzero(ends_group)
-    events = np.diff(np.concatenate([[0], np.cumsum(is_event)[rows]]))
+    events = np.diff(np.concatenate([[0], np.cumsum(is_event, dtype=np.int64)[rows]]))
     track, begin, span = track[rows], time[rows], state[rows]
     end = np.full(len(rows), horizon, np.int64)
     same_track = track[1:] == track[:-1]
@@ -94,10 +95,17 @@ def _boundaries(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.nd
         _rows(rank, stop, 2, 0, AFTER, False),
         _rows(events[closed], event_time[closed], 3, 0, _UNCHANGED, True),
     ]
-    track, time, order, depth, state, is_event = (np.concatenate(parts) for parts in zip(*columns, strict=True))
-    sequence = np.lexsort((depth, order, time, track))
+    parts = list(zip(*columns, strict=True))
+    track, time, order, depth, state, is_event = (np.concatenate(part) for part in parts)
+    del columns, parts
+    # Most parts are in order already: one stable sort by one number merges them.
+    sequence = np.argsort(combined_key([track, time, order, depth]), kind="stable")
     return track[sequence], time[sequence], state[sequence], is_event[sequence]
 
 
-def _rows(track: np.ndarray, time: np.ndarray, order: int, *values: np.ndarray | int | bool) -> tuple[np.ndarray, ...]:
-    return tuple(np.broadcast_to(np.asarray(value, np.int64), track.shape) for value in (track, time, order, *values))
+def _rows(
+    track: np.ndarray, time: np.ndarray, order: int, depth: np.ndarray | int, state: np.ndarray | int, is_event: bool
+) -> tuple[np.ndarray, ...]:
+    """Returns the columns of some boundaries, in types no wider than needed: there are millions."""
+    small = (np.asarray(order, np.int8), np.asarray(depth, np.int32), np.asarray(state), np.asarray(is_event))
+    return (track, time, *(np.broadcast_to(column, track.shape) for column in small))

@@ -1,4 +1,4 @@
-"""When each SM's tensor core had work in flight: observed by the simulator, or inferred from issues and waits."""
+"""When each SM's tensor core had work in flight."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 
 from mgpu.sites import SiteKind
-from profiler.analysis.intervals import IntervalSets, merge_intervals
 from profiler.analysis.window import Window
+from profiler.intervals import IntervalSets, merge_intervals
 from profiler.trace import Trace
 
 
@@ -19,8 +19,7 @@ class MmaActivity:
 
     Attributes:
       sm, cta, track, site, begin, end, flops: int64 arrays; `track` is the one that issued the group, -1 if unknown.
-      provenance: "simulated", or "inferred": a group is taken to last from its issue to the end of the next `mma_wait`
-        of its track. A wait that leaves groups in flight ends the last of them early, by at most one group.
+      provenance: "simulated", or "inferred" from issues and waits (`profiler.measured_mma`).
     """
 
     sm: np.ndarray
@@ -39,9 +38,9 @@ class MmaActivity:
 
 def find_mma_activity(trace: Trace, window: Window) -> MmaActivity:
     """Returns what the tensor cores did inside the window; a group that crosses its end is cut there."""
-    observed = trace.async_spans.filter(pl.col("unit") == "tensor_core")
-    columns = _observed(trace, observed) if observed.height else _inferred(trace)
-    provenance = str(observed["provenance"][0]) if observed.height else "inferred"
+    spans = trace.async_spans.filter(pl.col("unit") == "tensor_core")
+    columns = _columns(trace, spans)
+    provenance = "simulated" if trace.header.provenance == "simulated" else "inferred"
     columns["end"] = np.minimum(columns["end"], window.end)
     keep = columns["end"] > columns["begin"]
     order = np.lexsort((columns["end"][keep], columns["begin"][keep], columns["sm"][keep]))
@@ -67,29 +66,8 @@ def issuing_tracks(trace: Trace, cta: np.ndarray, warpgroup: np.ndarray, kind: S
     return np.where(key[order][row] == wanted, order[row], -1)
 
 
-def _observed(trace: Trace, spans: pl.DataFrame) -> dict[str, np.ndarray]:
+def _columns(trace: Trace, spans: pl.DataFrame) -> dict[str, np.ndarray]:
     columns = {name: spans[name].to_numpy().astype(np.int64) for name in ("sm", "cta", "site", "begin", "flops")}
     warpgroup = spans["warpgroup"].to_numpy().astype(np.int64)
     track = issuing_tracks(trace, columns["cta"], warpgroup, SiteKind.MMA_ISSUE)
     return columns | {"end": columns["begin"] + spans["dur"].to_numpy(), "track": track}
-
-
-def _inferred(trace: Trace) -> dict[str, np.ndarray]:
-    issues = trace.spans.filter(pl.col("kind") == str(SiteKind.MMA_ISSUE))
-    waits = trace.spans.filter(pl.col("kind") == str(SiteKind.MMA_WAIT)).sort("track", "begin")
-    track, begin, site = (issues[name].to_numpy().astype(np.int64) for name in ("track", "begin", "site"))
-    end = begin + issues["dur"].to_numpy()
-    if waits.height:
-        stride = trace.end + 2
-        wait_track, wait_begin = (waits[name].to_numpy().astype(np.int64) for name in ("track", "begin"))
-        row = np.searchsorted(wait_track * stride + wait_begin, track * stride + begin)
-        row = np.minimum(row, waits.height - 1)
-        covers = (wait_track[row] == track) & (wait_begin[row] >= begin)
-        end = np.where(covers, (wait_begin + waits["dur"].to_numpy())[row], end)
-    flops_of_site = {place.id: place.flops for place in trace.header.sites}
-    flops = np.array([flops_of_site.get(number, 0) for number in site.tolist()], np.int64)
-    sm, cta = (trace.tracks[name].to_numpy().astype(np.int64)[track] for name in ("sm", "cta"))
-    # With one track per warp every warp of the warpgroup records the same issue: its work is counted once.
-    first = issuing_tracks(trace, cta, trace.tracks["warpgroup"].to_numpy().astype(np.int64)[track], SiteKind.MMA_ISSUE)
-    flops = np.where(first == track, flops, 0)
-    return {"sm": sm, "cta": cta, "track": first, "site": site, "begin": begin, "end": end, "flops": flops}

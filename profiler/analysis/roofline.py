@@ -60,8 +60,8 @@ def find_roofline(trace: Trace) -> RooflineReport:
     peaks, sms = trace.header.peaks, trace.header.num_sms
     copies = pl.concat([loads, stores]).group_by("sm").agg(pl.col("bytes").sum())
     rows = [
-        ("tensor core", _most(mma, "flops"), "FLOP", peaks.get("tensor_flops", 0.0)),
-        ("tensor core, all SMs", int(mma["flops"].sum()), "FLOP", peaks.get("tensor_flops", 0.0) * sms),
+        ("tensor core", _most(mma, "flops"), "FLOP", use.peak_flops_per_cycle),
+        ("tensor core, all SMs", int(mma["flops"].sum()), "FLOP", use.peak_flops_per_cycle * sms),
         ("TMA", _most(copies, "bytes"), "bytes", peaks.get("tma_bytes", 0.0)),
         ("HBM", _hbm_bytes(trace), "bytes", peaks.get("hbm_bytes", 0.0) * sms),
     ]

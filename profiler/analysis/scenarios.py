@@ -12,11 +12,14 @@ import numpy as np
 import polars as pl
 
 from mgpu.sites import Category, SiteKind
+from profiler.analysis.cluster_skew import even_clusters
 from profiler.analysis.event_graph import CODE, Step
 from profiler.analysis.graph_edges import LaunchGraph
 from profiler.analysis.leaves import BETWEEN
-from profiler.analysis.wait_causes import fastest_of_size, find_wait_causes
+from profiler.analysis.rings import find_rings, one_more_stage, release_at_once
+from profiler.analysis.wait_causes import fastest_of_size
 
+EVEN_CLUSTERS = "CTAs of a cluster work alike"
 HALF = 0.5
 TENTH_FASTER = 1 / 1.1
 
@@ -63,79 +66,16 @@ def build_scenarios(launch: LaunchGraph) -> list[Scenario]:
     role = np.append(launch.trace.tracks["role"].to_numpy(), "")[edges.track]
     for name in launch.trace.tracks["role"].unique(maintain_order=True).to_list():
         add(f"{name} warpgroups work twice as fast", own & (role == name), _scaled(weight, HALF))
+    even = even_clusters(launch, own)
+    if even is not None:
+        add(EVEN_CLUSTERS, own, even.weight, caveat=even.caveat)
     cta = np.isin(edges.step, [CODE[Step.CTA_START], CODE[Step.CTA_SWITCH], CODE[Step.LAUNCH]])
     add("CTAs start at once", cta, np.zeros_like(weight), is_bound=True, caveat="persistent CTAs come near it")
-    return scenarios + [one for ring in find_rings(launch) if (one := _one_more_stage(launch, ring))]
-
-
-@dataclasses.dataclass(frozen=True)
-class Ring:
-    """A barrier on which producers wait for free slots.
-
-    Attributes:
-      empty: its name.
-      full: the barrier that the loads into these slots complete, "" if unknown.
-      stages: slots.
-      stage_bytes: SMEM that one more slot takes, 0 if unknown.
-    """
-
-    empty: str
-    full: str
-    stages: int
-    stage_bytes: int
-
-
-def find_rings(launch: LaunchGraph) -> list[Ring]:
-    """Finds the rings of slots: barriers that a track waits on before it issues loads, and that no load completes."""
-    trace = launch.trace
-    loads = [site for site in trace.header.sites if site.kind is SiteKind.TMA_LOAD]
-    issuers = trace.spans.filter(pl.col("kind") == str(SiteKind.TMA_LOAD))["track"].unique()
-    for_data = find_wait_causes(trace).waits_for_data
-    waits = trace.waits.filter(pl.Series(~for_data, dtype=pl.Boolean) & pl.col("track").is_in(issuers.implode()))
-    waits = waits.filter(pl.col("role").str.contains("memory"))
-    slots = {barrier.name: barrier.num_slots for barrier in trace.header.barriers}
-    rings = []
-    for empty in waits["barrier"].unique(maintain_order=True).to_list():
-        fulls = dict.fromkeys(site.barrier for site in loads if slots.get(site.barrier) == slots.get(empty))
-        full = next(iter(fulls)) if len(fulls) == 1 else ""
-        buffers = {site.buffer: site.size_bytes for site in loads if site.barrier == full}
-        rings.append(Ring(empty, full, slots.get(empty, 0), sum(buffers.values()) if full else 0))
-    return rings
-
-
-def _one_more_stage(launch: LaunchGraph, ring: Ring) -> Scenario | None:
-    """Moves every release of a slot to the wait after it: with one more slot, a load reuses the one freed earlier.
-
-    The n-th wait of a track on the ring then ends with what released its (n-1)-th, and the first needs none.
-    """
-    waits = launch.trace.waits
-    rows = waits.with_row_index("wait").filter(pl.col("barrier") == ring.empty).sort("track", "begin")
-    wait, track = rows["wait"].to_numpy().astype(np.int64), rows["track"].to_numpy()
-    if ring.stages < 1 or not len(wait):
-        return None
-    previous = np.full(waits.height, -1, np.int64)
-    same = track[1:] == track[:-1]
-    previous[wait[1:][same]] = wait[:-1][same]
-    in_ring = np.zeros(waits.height, bool)
-    in_ring[wait] = True
-
-    edges = launch.graph.edges
-    moved = np.flatnonzero(edges.step == CODE[Step.HOP])
-    moved = moved[in_ring[edges.row[moved]]]
-    order = moved[np.argsort(edges.row[moved], kind="stable")]
-    first, last = (
-        np.searchsorted(edges.row[order], previous[edges.row[moved]], side=side) for side in ("left", "right")
-    )
-    turn = np.empty(len(edges), np.int64)  # which of its wait's releases an edge is
-    turn[order] = np.arange(len(order)) - np.searchsorted(edges.row[order], edges.row[order])
-    donor = first + turn[moved]
-    has_donor = donor < last
-    donor = order[np.minimum(donor, max(len(order) - 1, 0))]
-    src, weight = edges.src.copy(), edges.weight.copy()
-    src[moved] = np.where(has_donor, edges.src[donor], -1)
-    weight[moved] = np.where(has_donor, edges.weight[donor], 0)
-    caveat = f"{ring.empty}: {ring.stages} to {ring.stages + 1} slots; loads are taken to last as long as now"
-    return Scenario(f"one more stage ({ring.stages} to {ring.stages + 1})", weight, src, caveat=caveat)
+    for ring in find_rings(launch):
+        for change in (one_more_stage(launch, ring), release_at_once(launch, ring)):
+            if change is not None:
+                scenarios.append(Scenario(change.name, change.weight, change.src, caveat=change.caveat))
+    return scenarios
 
 
 def _scaled(weight: np.ndarray, factor: float) -> np.ndarray:
@@ -185,7 +125,10 @@ def _is_kind(launch: LaunchGraph, kind: SiteKind) -> np.ndarray:
 
 
 def _own_work(launch: LaunchGraph) -> np.ndarray:
-    """True for leaves in which a track does its own work: it neither waits nor could anybody else end the leaf."""
+    """True for leaves in which a track does its own work: it neither waits nor could anybody else end the leaf.
+
+    Of iterations that were not recorded, nobody knows.
+    """
     is_run, leaf = _leaf_rows(launch)
-    waits = np.append((launch.trace.spans["category"] == str(Category.WAIT)).to_numpy(), False)
-    return is_run & ~waits[np.maximum(launch.leaves.span[leaf], BETWEEN)]
+    elsewhere = launch.trace.spans["category"].is_in([str(Category.WAIT), str(Category.IDLE)]).to_numpy()
+    return is_run & ~np.append(elsewhere, False)[np.maximum(launch.leaves.span[leaf], BETWEEN)]

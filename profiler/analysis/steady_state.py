@@ -12,6 +12,7 @@ from profiler.analysis.leaves import Leaves, cut_into_leaves
 from profiler.analysis.mma_activity import find_mma_activity
 from profiler.analysis.wait_causes import find_wait_causes
 from profiler.analysis.window import Window, known_window
+from profiler.event_tables import SiteColumns
 from profiler.trace import Trace
 
 # An iteration that takes longer than this many times the median is an outlier.
@@ -134,15 +135,19 @@ def _time_per_iteration(trace: Trace, leaves: Leaves, tracks: pl.DataFrame) -> p
     first, last = (np.append(tracks[name].to_numpy().astype(np.int64), 0)[row] for name in ("loop_begin", "last_begin"))
     cycles = np.maximum(np.minimum(leaves.end, last) - np.maximum(leaves.begin, first), 0)
     cycles[row < 0] = 0
-    kinds = np.array([*trace.spans["kind"].to_list(), "", "", ""], dtype=object)[leaves.span]
-    sites = {site.id: site.barrier for site in trace.header.sites}
-    barrier = np.array([*(sites.get(site, "") for site in trace.spans["site"].to_list()), "", "", ""], dtype=object)
-    own_barrier = np.array([*tracks["barrier"].to_list(), ""], dtype=object)[row]
-    for_data = (kinds == str(SiteKind.BARRIER_WAIT)) & (barrier[leaves.span] == own_barrier)
+    sites = SiteColumns.of(trace.header)
+    # Leaves without a span, and sites without a barrier, find -1.
+    site = np.append(trace.spans["site"].to_numpy(), [-1, -1, -1])[leaves.span]
+    is_wait, is_mma_wait = (
+        np.append(sites.is_kind(kind), False)[site] for kind in (SiteKind.BARRIER_WAIT, SiteKind.MMA_WAIT)
+    )
+    barrier = np.append(sites.barrier_code, -1)[site]
+    own_barrier = np.append(sites.codes_of_barriers(tracks["barrier"].to_list()), -1)[row]
+    for_data = is_wait & (barrier == own_barrier)
     sums = {
         "data_wait_cycles": _sum_where(for_data, row, cycles, len(numbers)),
-        "mma_wait_cycles": _sum_where(kinds == str(SiteKind.MMA_WAIT), row, cycles, len(numbers)),
-        "other_cycles": _sum_where(~for_data & (kinds != str(SiteKind.MMA_WAIT)), row, cycles, len(numbers)),
+        "mma_wait_cycles": _sum_where(is_mma_wait, row, cycles, len(numbers)),
+        "other_cycles": _sum_where(~for_data & ~is_mma_wait, row, cycles, len(numbers)),
     }
     steps = np.maximum(tracks["iterations"].to_numpy() - 1, 1)
     means = np.stack([values / steps for values in sums.values()])

@@ -6,6 +6,7 @@ import dataclasses
 
 from profiler.analysis.mma_activity import find_mma_activity
 from profiler.analysis.window import Window, known_window
+from profiler.tensor_rate import peak_of_mix
 from profiler.trace import Trace
 
 
@@ -19,7 +20,7 @@ class UtilisationReport:
       busy_cycles: cycles with an MMA in flight, over all SMs.
       sms_used, sms: SMs that issued an MMA; SMs of the device.
       flops: floating-point operations of the MMAs that ended in the window.
-      peak_flops_per_cycle: the device's rate per SM, 0.0 if the capture does not tell.
+      peak_flops_per_cycle: the device's rate per SM for operands as wide as these, 0.0 if the capture does not tell.
     """
 
     window: Window
@@ -68,5 +69,5 @@ def tensor_core_utilisation(trace: Trace) -> UtilisationReport:
         sms_used=len(dict.fromkeys(mma.sm.tolist())),
         sms=trace.header.num_sms,
         flops=int(mma.flops[complete].sum()),
-        peak_flops_per_cycle=float(trace.header.peaks.get("tensor_flops", 0.0)),
+        peak_flops_per_cycle=peak_of_mix(trace.header, mma.site, mma.flops),
     )

@@ -12,9 +12,11 @@ import dataclasses
 import numpy as np
 import polars as pl
 
-from mgpu.sites import SiteKind
+from mgpu.sites import Category, SiteKind
 from profiler.analysis.leaves import Leaves, cut_into_leaves
 from profiler.analysis.mma_activity import issuing_tracks
+from profiler.event_tables import SiteColumns
+from profiler.grouping import combined_key
 from profiler.trace import Trace
 
 # A load that takes longer than this many times the fastest one of its size has queued somewhere.
@@ -35,6 +37,7 @@ class WaitCauses:
       issuer: the track that issued the load.
       held_by: the blocked wait (row of `Trace.waits`) in which the issuer was when it should have issued, so that the
         data would have been there in time; `UNKNOWN` if it was not blocked then.
+      issuer_worked: bool: at that moment another warpgroup, which was to issue the load, did work of its own instead.
     """
 
     waits_for_data: np.ndarray
@@ -44,6 +47,7 @@ class WaitCauses:
     fastest_cycles: np.ndarray
     issuer: np.ndarray
     held_by: np.ndarray
+    issuer_worked: np.ndarray
 
     @property
     def queued(self) -> np.ndarray:
@@ -72,12 +76,12 @@ def find_wait_causes(trace: Trace) -> WaitCauses:
 def _find_wait_causes(trace: Trace) -> WaitCauses:
     leaves = cut_into_leaves(trace)
     waits = trace.waits
-    barrier_number = {name: i for i, name in enumerate(_barrier_names(trace))}
-    loads = _find_loads(trace, barrier_number)
+    sites = SiteColumns.of(trace.header)
+    loads = _find_loads(trace, sites)
     for_data = _waits_for_data(trace)
     begin = waits["begin"].to_numpy().astype(np.int64)
     end = begin + waits["dur"].to_numpy()
-    wait_barrier = np.array([barrier_number[name] for name in waits["barrier"].to_list()], np.int64)
+    wait_barrier = sites.barrier_code[waits["site"].to_numpy()]
     wait_slot = waits["slot"].to_numpy().astype(np.int64)
     released = waits["released_at"].to_numpy().astype(np.int64)
     observed = bool((loads.landed != UNKNOWN).any())
@@ -98,8 +102,11 @@ def _find_wait_causes(trace: Trace) -> WaitCauses:
     )
     issuer = _take(loads.track, load)
     held_by = _held_by(trace, leaves, issuer, begin - fastest, for_data)
-    held_by = np.where((fastest != UNKNOWN) & (issuer != UNKNOWN), held_by, UNKNOWN)
-    return WaitCauses(for_data, issued, _take(loads.site, load), cycles, fastest, issuer, held_by)
+    is_known = (fastest != UNKNOWN) & (issuer != UNKNOWN)
+    held_by = np.where(is_known, held_by, UNKNOWN)
+    is_other = is_known & (issuer != waits["track"].to_numpy())
+    worked = is_other & (issued > begin - fastest) & _works(trace, leaves, issuer, begin - fastest)
+    return WaitCauses(for_data, issued, _take(loads.site, load), cycles, fastest, issuer, held_by, worked)
 
 
 def wait_row_of_span(trace: Trace) -> np.ndarray:
@@ -107,11 +114,6 @@ def wait_row_of_span(trace: Trace) -> np.ndarray:
     rows = np.full(trace.spans.height, UNKNOWN, np.int64)
     rows[trace.waits["span"].to_numpy()] = np.arange(trace.waits.height)
     return rows
-
-
-def _barrier_names(trace: Trace) -> list[str]:
-    names = [site.barrier for site in trace.header.sites] + trace.waits["barrier"].unique(maintain_order=True).to_list()
-    return list(dict.fromkeys(names))
 
 
 def _waits_for_data(trace: Trace) -> np.ndarray:
@@ -133,13 +135,11 @@ def _issuing_cta(trace: Trace) -> np.ndarray:
     return np.where(source_cta == UNKNOWN, cta, source_cta)
 
 
-def _find_loads(trace: Trace, barrier_number: dict[str, int]) -> _Loads:
-    sites = {site.id: site for site in trace.header.sites}
+def _find_loads(trace: Trace, sites: SiteColumns) -> _Loads:
     observed = trace.async_spans.filter(pl.col("unit") == "tma_load")
     source = observed if observed.height else trace.spans.filter(pl.col("kind") == str(SiteKind.TMA_LOAD))
     columns = {name: source[name].to_numpy().astype(np.int64) for name in ("site", "slot", "begin")}
-    known = [sites.get(number) for number in columns["site"].tolist()]
-    barrier = np.array([barrier_number[site.barrier] if site else UNKNOWN for site in known], np.int64)
+    barrier = np.append(sites.barrier_code, UNKNOWN)[columns["site"]]
     if observed.height:
         cta, warpgroup, size = (observed[name].to_numpy().astype(np.int64) for name in ("cta", "warpgroup", "bytes"))
         track = issuing_tracks(trace, cta, warpgroup, SiteKind.TMA_LOAD)
@@ -147,7 +147,10 @@ def _find_loads(trace: Trace, barrier_number: dict[str, int]) -> _Loads:
     else:
         track = source["track"].to_numpy().astype(np.int64)
         cta = trace.tracks["cta"].to_numpy().astype(np.int64)[track]
-        size = np.array([site.size_bytes if site else 0 for site in known], np.int64)
+        size_of_site = np.zeros(len(sites.name), np.int64)
+        for site in trace.header.sites:
+            size_of_site[site.id] = site.size_bytes
+        size = size_of_site[columns["site"]]
         landed = np.full(len(track), UNKNOWN, np.int64)
     return _Loads(cta, barrier, columns["slot"], columns["begin"], landed, columns["site"], size, track)
 
@@ -161,8 +164,8 @@ def _last_before(
     """
     if not len(time):
         return np.full(len(moment), UNKNOWN, np.int64)
-    keys = np.concatenate([np.stack([loads.cta, loads.barrier, loads.slot], 1), np.stack([cta, barrier, slot], 1)])
-    key = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
+    pairs = ((loads.cta, cta), (loads.barrier, barrier), (loads.slot, slot))
+    key = combined_key([np.concatenate(pair) for pair in pairs])
     load_key, wait_key = key[: len(time)], key[len(time) :]
     stride = int(max(time.max(), moment.max(initial=0))) + 2
     order = np.argsort(load_key * stride + time, kind="stable")
@@ -187,6 +190,13 @@ def _held_by(trace: Trace, leaves: Leaves, track: np.ndarray, time: np.ndarray, 
     """Returns the blocked wait for a slot in which `track` was at `time`, or `UNKNOWN`."""
     span = leaves.span[leaves.find(np.maximum(track, 0), time)]
     return slot_waits(trace, for_data)[span]
+
+
+def _works(trace: Trace, leaves: Leaves, track: np.ndarray, time: np.ndarray) -> np.ndarray:
+    """True where `track` was at `time` in code of its own: neither waiting, nor before its begin or after its end."""
+    waits = trace.spans["category"].is_in([str(Category.WAIT), str(Category.IDLE)]).to_numpy()
+    # The last three are the leaf states AFTER, BEFORE and BETWEEN, addressed as negative indices.
+    return np.concatenate([~waits, [False, False, True]])[leaves.span[leaves.find(np.maximum(track, 0), time)]]
 
 
 def slot_waits(trace: Trace, for_data: np.ndarray) -> np.ndarray:

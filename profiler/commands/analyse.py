@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import polars as pl
 import typer
 
-from mgpu.capture import CaptureHeader
 from mgpu.errors import ParamsError
+from mgpu.profile_dir import delete_launches, read_index, summary_of
 from profiler.analysis import find_barrier_waits, find_bubbles
 from profiler.analysis.critical_path import find_critical_path
 from profiler.commands import arguments
@@ -127,14 +127,21 @@ def launches(
         for row, one in enumerate(found):
             kernels.setdefault(one.name.rpartition("-")[0], []).append(row)
         old = [row for rows in kernels.values() for row in rows[:-keep]]
-        for row in old:
-            shutil.rmtree(found[row].folder)
-        typer.echo(f"deleted {len(old)} of {len(found)} launches")
+        deleted = delete_launches(found[0].folder.parent, (found[row].folder for row in old))
+        if as_json:
+            arguments.print_json({"deleted": deleted, "launches": len(found) - deleted})
+        else:
+            typer.echo(f"deleted {deleted} of {len(found)} launches")
         return
     newest = newest_launch(found).name
-    headers = [read_header(one.capture_path) for one in found]
+    index = read_index(found[0].folder.parent)
     rows = [
-        {"launch": one.name, **_describe(header), "newest": one.name == newest} for one, header in zip(found, headers)
+        {
+            "launch": one.name,
+            **_describe(index.get(one.name) or summary_of(read_header(one.capture_path))),
+            "newest": one.name == newest,
+        }
+        for one in found
     ]
     if as_json:
         arguments.print_json(rows)
@@ -143,9 +150,8 @@ def launches(
     arguments.print_sections([arguments.table_section(title, pl.DataFrame(rows))])
 
 
-def _describe(header: CaptureHeader) -> dict[str, object]:
-    grid = "x".join(map(str, header.grid))
-    return {"kernel": header.kernel, "device": header.device, "provenance": header.provenance, "grid": grid}
+def _describe(summary: Mapping[str, Any]) -> dict[str, object]:
+    return {**summary, "grid": "x".join(map(str, summary["grid"]))}
 
 
 def _print_tables(launches: dict[str, dict[str, pl.DataFrame]], as_json: bool) -> None:

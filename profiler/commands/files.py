@@ -10,6 +10,7 @@ import typer
 from mgpu import environment
 from mgpu.errors import ParamsError
 from mgpu.profile_dir import save_launch
+from mgpu.profile_window import make_window
 from profiler.commands import arguments
 from profiler.commands.arguments import AllLaunches, AsJson, LaunchName, Profile
 from profiler.report import build_report
@@ -31,14 +32,39 @@ def run(
     profile_space: Annotated[
         int, typer.Option("--profile-space", min=0, help="Events per track for kernels that ask for no recording.")
     ] = 0,
+    keep: Annotated[
+        int, typer.Option("--keep", min=0, help="Launches of each kernel to keep, the newest; 0 keeps all.")
+    ] = 0,
+    record_ctas: Annotated[
+        str | None, typer.Option("--record-ctas", help="CTAs to record, such as 0-3,8.", show_default=False)
+    ] = None,
+    record_warpgroups: Annotated[
+        str | None, typer.Option("--record-warpgroups", help="Warpgroups to record, such as 0,2.", show_default=False)
+    ] = None,
+    record_iterations: Annotated[
+        str | None,
+        typer.Option(
+            "--record-iterations",
+            help="Loop iterations to record, such as 10:20; for nested loops outermost first: 2:3,10:20.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Run a script, optionally on another device, with device numbers replaced, or recorded. Script options go last.
 
     With --profile-dir, the report of the newest launch follows.
     """
     changed = environment.parse_numbers(",".join(numbers or ()))
+    window = make_window(record_ctas, record_warpgroups, record_iterations)
     run_script(
-        script, context.args, device=device, numbers=changed, profile_dir=profile_dir, profile_space=profile_space
+        script,
+        context.args,
+        device=device,
+        numbers=changed,
+        profile_dir=profile_dir,
+        profile_space=profile_space,
+        profile_window=window.to_text() if window else "",
+        profile_keep=keep,
     )
     if profile_dir is not None:
         report = build_report(newest_launch(open_profile(profile_dir)).load_trace())

@@ -10,8 +10,8 @@ import polars as pl
 from profiler.event_tables import SiteColumns
 from profiler.export.interning import Interner
 from profiler.export.layout import Layout
-from profiler.export.track_events import EventBatch, EventType
-from profiler.grouping import count_before
+from profiler.export.track_events import EventBatch, EventType, Look
+from profiler.grouping import count_before, distinct_rows, with_shared_key
 from profiler.trace import Trace
 
 _UNIT_CATEGORY = {"tma_load": "tma", "tma_store": "tma", "tensor_core": "mma"}
@@ -71,46 +71,59 @@ def find_arrows(trace: Trace, async_rows: np.ndarray, instant_rows: np.ndarray, 
 
 def slice_batch(trace: Trace, layout: Layout, sites: SiteColumns, interner: Interner) -> EventBatch:
     """Returns begin and end of every span of the exported tracks, ordered so that equal times nest correctly."""
-    spans = trace.spans.filter(pl.Series(layout.tracks[trace.spans["track"].to_numpy()] > 0))
-    num = spans.height
+    released, releasers = _released_by(trace)
+    exported = layout.tracks[trace.spans["track"].to_numpy()] > 0
+    spans, released = trace.spans.filter(pl.Series(exported)), released[exported]
     begin_at, end_at = nesting_order(
         np.searchsorted(spans["span"].to_numpy(), spans["parent"].to_numpy()), spans["depth"].to_numpy()
     )
-    is_begin = np.zeros(2 * num, bool)
-    is_begin[begin_at] = True
-    begin = spans["begin"].to_numpy()
-    site = spans["site"].to_numpy()
-    released = spans.select("span").join(
-        trace.waits.filter("blocked").select("span", "released_by"), on="span", how="left", maintain_order="left"
-    )["released_by"]
-
-    def at_begin(values: np.ndarray, otherwise: int = 0) -> np.ndarray:
-        column = np.full(2 * num, otherwise, np.int64)
-        column[begin_at] = values
-        return column
-
-    time = at_begin(begin)
-    time[end_at] = begin + spans["dur"].to_numpy()
-    track = at_begin(layout.tracks[spans["track"].to_numpy()])
-    track[end_at] = track[begin_at]
-    return EventBatch(
-        time=time,
-        type=np.where(is_begin, int(EventType.SLICE_BEGIN), int(EventType.SLICE_END)),
-        track=track,
-        name=at_begin(interner.names.column(spans["name"])),
-        category=at_begin(interner.categories.column(spans["category"])),
-        location=at_begin(interner.locations(site)),
-        correlation=at_begin(spans["slot"].to_numpy(), -1),
-        int_args={
-            "slot": at_begin(spans["slot"].to_numpy(), -1),
-            "phase": at_begin(spans["phase"].to_numpy(), -1),
-            "unclosed": at_begin(np.where(spans["closed"].to_numpy(), -1, 1), -1),
-        },
+    site, slot, closed = (spans[name].to_numpy() for name in ("site", "slot", "closed"))
+    first, number = distinct_rows([site, slot, closed, released])
+    site, slot, closed = site[first], slot[first], closed[first]
+    looks = Look(
+        type=_and_end(np.full(len(first), EventType.SLICE_BEGIN), EventType.SLICE_END),
+        name=_and_end(interner.names.column(sites.name.gather(site))),
+        category=_and_end(interner.categories.column(sites.category.gather(site))),
+        location=_and_end(interner.locations(site)),
+        correlation=_and_end(slot, -1),
+        int_args={"slot": _and_end(slot, -1), "unclosed": _and_end(np.where(closed, -1, 1), -1)},
         string_args={
-            "barrier": at_begin(interner.arg_strings.column(sites.barrier.gather(site))),
-            "released by": at_begin(interner.arg_strings.column(released.fill_null(""))),
+            "barrier": _and_end(interner.arg_strings.column(sites.barrier.gather(site))),
+            "released by": _and_end(interner.arg_strings.column(releasers.gather(released[first]))),
         },
     )
+    begin = spans["begin"].to_numpy()
+
+    def events(at_begin: np.ndarray, at_end: np.ndarray | int) -> np.ndarray:
+        column = np.empty(2 * len(begin), np.int64)
+        column[begin_at] = at_begin
+        column[end_at] = at_end
+        return column
+
+    uuid = layout.tracks[spans["track"].to_numpy()]
+    return EventBatch(
+        time=events(begin, begin + spans["dur"].to_numpy()),
+        track=events(uuid, uuid),
+        looks=looks,
+        look=events(number, len(first)),
+        int_args={"phase": events(spans["phase"].to_numpy(), -1)},
+    )
+
+
+def _released_by(trace: Trace) -> tuple[np.ndarray, pl.Series]:
+    """Returns for each span what released it, as a row of a column of names; the first is "", for no blocked wait."""
+    blocked = trace.waits.filter("blocked")
+    names = pl.concat([pl.Series([""], dtype=pl.String), blocked["released_by"].unique().sort()]).unique(
+        maintain_order=True
+    )
+    released = np.zeros(trace.spans.height, np.int64)
+    released[blocked["span"].to_numpy()] = blocked["released_by"].cast(pl.Enum(names)).to_physical().to_numpy()
+    return released, names
+
+
+def _and_end(values: np.ndarray, otherwise: int = 0) -> np.ndarray:
+    """Adds the look of an event that only ends something."""
+    return np.append(values, otherwise)
 
 
 def nesting_order(parent: np.ndarray, depth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -137,18 +150,19 @@ def lost_batch(trace: Trace, layout: Layout, interner: Interner) -> EventBatch:
     tracks = trace.tracks.filter(pl.Series(layout.tracks > 0), pl.col("dropped") > 0)
     num = tracks.height
     uuid = layout.tracks[tracks["track"].to_numpy()]
-    dropped = tracks["dropped"].to_numpy()
-    ends = np.full(num, -1)
+    dropped, ends = tracks["dropped"].to_numpy(), np.full(num, -1)
+    looks = Look(
+        type=np.array([EventType.SLICE_BEGIN, EventType.SLICE_END]),
+        name=np.array([interner.names.number("not recorded"), 0]),
+        category=np.array([interner.categories.number("unknown"), 0]),
+        int_args={"sufficient profile_space": np.array([trace.sufficient_profile_space, -1])},
+    )
     return EventBatch(
         time=np.stack([tracks["last"].to_numpy(), tracks["end"].to_numpy()], 1).reshape(-1),
-        type=np.tile([int(EventType.SLICE_BEGIN), int(EventType.SLICE_END)], num),
         track=np.repeat(uuid, 2),
-        name=np.tile([interner.names.number("not recorded"), 0], num),
-        category=np.tile([interner.categories.number("unknown"), 0], num),
-        int_args={
-            "events dropped": np.stack([dropped, ends], 1).reshape(-1),
-            "sufficient profile_space": np.tile([trace.sufficient_profile_space, -1], num),
-        },
+        looks=looks,
+        look=np.tile([0, 1], num),
+        int_args={"events dropped": np.stack([dropped, ends], 1).reshape(-1)},
     )
 
 
@@ -164,34 +178,40 @@ def async_batch(rows: pl.DataFrame, arrows: Arrows, interner: Interner) -> Event
     rows = rows.with_columns(row=pl.int_range(pl.len())).sort("uuid", "begin", maintain_order=True)
     order = rows["row"].to_numpy()
     begin = rows["begin"].to_numpy()
-    absent = np.zeros(num, np.int64)
+    (rows,) = with_shared_key([rows], ["unit", "site", "name", "slot", "warpgroup", "bytes", "flops", "provenance"])
+    first, number = distinct_rows([rows["key"].to_numpy()])
+    kinds = rows[first]
+    site, slot = kinds["site"].to_numpy(), kinds["slot"].to_numpy()
+    category = kinds["unit"].replace_strict(_UNIT_CATEGORY, default="", return_dtype=pl.String)
+    amounts = {name: kinds[name].to_numpy() for name in ("bytes", "flops")}
+    looks = Look(
+        type=_and_end(np.full(len(first), EventType.SLICE_BEGIN), EventType.SLICE_END),
+        name=_and_end(interner.names.column(kinds["name"])),
+        category=_and_end(interner.categories.column(category)),
+        location=_and_end(interner.locations(site)),
+        correlation=_and_end(slot, -1),
+        int_args={
+            "issued by warpgroup": _and_end(kinds["warpgroup"].to_numpy(), -1),
+            "slot": _and_end(slot, -1),
+            **{name: _and_end(np.where(amount > 0, amount, -1), -1) for name, amount in amounts.items()},
+            "inferred": _and_end(np.where((kinds["provenance"] == "inferred").to_numpy(), 1, -1), -1),
+        },
+    )
 
-    def at_begin(values: np.ndarray, otherwise: int = 0) -> np.ndarray:
-        return np.stack([values, absent + otherwise], 1).reshape(-1)
+    def events(at_begin: np.ndarray, at_end: np.ndarray | int) -> np.ndarray:
+        return np.stack([at_begin, np.broadcast_to(at_end, num)], 1).reshape(-1)
 
     flows = arrows.starting_at(np.sort(rows["async_span"].to_numpy()), is_unit=True)
     if flows is not None:
         flows = flows[order]
         flows = np.stack([flows, np.zeros_like(flows)], 1).reshape(2 * num, -1)
-    category = rows["unit"].replace_strict(_UNIT_CATEGORY, default="", return_dtype=pl.String)
-    inferred = np.where((rows["provenance"] == "inferred").to_numpy(), 1, -1)
     return EventBatch(
-        time=np.stack([begin, begin + rows["dur"].to_numpy()], 1).reshape(-1),
-        type=np.tile([int(EventType.SLICE_BEGIN), int(EventType.SLICE_END)], num),
+        time=events(begin, begin + rows["dur"].to_numpy()),
         track=np.repeat(rows["uuid"].to_numpy(), 2),
-        name=at_begin(interner.names.column(rows["name"])),
-        category=at_begin(interner.categories.column(category)),
-        location=at_begin(interner.locations(rows["site"].to_numpy())),
-        correlation=at_begin(rows["slot"].to_numpy(), -1),
+        looks=looks,
+        look=events(number, len(first)),
         flows=flows,
-        int_args={
-            "cta": at_begin(rows["cta"].to_numpy(), -1),
-            "issued by warpgroup": at_begin(rows["warpgroup"].to_numpy(), -1),
-            "slot": at_begin(rows["slot"].to_numpy(), -1),
-            "bytes": at_begin(np.where(rows["bytes"].to_numpy() > 0, rows["bytes"].to_numpy(), -1), -1),
-            "flops": at_begin(np.where(rows["flops"].to_numpy() > 0, rows["flops"].to_numpy(), -1), -1),
-            "inferred": at_begin(inferred, -1),
-        },
+        int_args={"cta": events(rows["cta"].to_numpy(), -1)},
     )
 
 
@@ -204,19 +224,24 @@ def instant_batch(
     rows: pl.DataFrame, layout: Layout, arrows: Arrows, sites: SiteColumns, interner: Interner
 ) -> EventBatch:
     """Returns the recorded instants; arrows to the waits that they released start here."""
-    site = rows["site"].to_numpy()
-    category = sites.kind.gather(site) if rows.height else pl.Series([], dtype=pl.String)
+    first, number = distinct_rows([rows[name].to_numpy() for name in ("site", "slot")])
+    site, slot = rows["site"].to_numpy()[first], rows["slot"].to_numpy()[first]
+    looks = Look(
+        type=np.full(len(first), EventType.INSTANT),
+        name=interner.names.column(sites.name.gather(site)),
+        category=interner.categories.column(sites.kind.gather(site)),
+        location=interner.locations(site),
+        correlation=slot,
+        int_args={"slot": slot},
+        string_args={"barrier": interner.arg_strings.column(sites.barrier.gather(site))},
+    )
     return EventBatch(
         time=rows["time"].to_numpy(),
-        type=np.full(rows.height, int(EventType.INSTANT)),
         track=layout.tracks[rows["track"].to_numpy()],
-        name=interner.names.column(rows["name"]),
-        category=interner.categories.column(category),
-        location=interner.locations(site),
-        correlation=rows["slot"].to_numpy(),
+        looks=looks,
+        look=number,
         flows=arrows.starting_at(rows["instant"].to_numpy(), is_unit=False),
-        int_args={"slot": rows["slot"].to_numpy(), "phase": rows["phase"].to_numpy()},
-        string_args={"barrier": interner.arg_strings.column(sites.barrier.gather(site))},
+        int_args={"phase": rows["phase"].to_numpy()},
     )
 
 
@@ -225,16 +250,22 @@ def release_batch(arrows: Arrows, interner: Interner) -> EventBatch:
 
     An arrow to the wait itself would be drawn backwards, because the wait began before the arrival.
     """
-    edges = arrows.edges
+    (edges,) = with_shared_key([arrows.edges], ["slot", "source"])
+    first, number = distinct_rows([edges["key"].to_numpy()])
+    kinds = edges[first]
+    looks = Look(
+        type=np.full(len(first), EventType.INSTANT),
+        name=np.full(len(first), interner.names.number("released")),
+        category=np.full(len(first), interner.categories.number("release")),
+        correlation=kinds["slot"].to_numpy(),
+        string_args={"by": interner.arg_strings.column(kinds["source"])},
+    )
     return EventBatch(
         time=edges["time"].to_numpy(),
-        type=np.full(edges.height, int(EventType.INSTANT)),
         track=edges["uuid"].to_numpy(),
-        name=np.full(edges.height, interner.names.number("released")),
-        category=np.full(edges.height, interner.categories.number("release")),
-        correlation=edges["slot"].to_numpy(),
+        looks=looks,
+        look=number,
         ended_flow=edges["flow"].to_numpy(),
-        string_args={"by": interner.arg_strings.column(edges["source"])},
     )
 
 
@@ -243,7 +274,8 @@ def counter_batch(trace: Trace, layout: Layout) -> EventBatch:
     rows = trace.counters.join(layout.counters, on=["counter", "sm", "cta"], maintain_order="left")
     return EventBatch(
         time=rows["time"].to_numpy(),
-        type=np.full(rows.height, int(EventType.COUNTER)),
         track=rows["uuid"].to_numpy(),
+        looks=Look(type=np.array([EventType.COUNTER])),
+        look=np.zeros(rows.height, np.int64),
         value=rows["value"].to_numpy(),
     )

@@ -84,7 +84,7 @@ def build_layout(trace: Trace, sms: Iterable[int], description: str) -> Layout:
     for track, sm, cta, warpgroup, warp, name in own.iter_rows():
         if sm in sm_uuid:
             tracks[track] = tree.add(name, cta_uuid[cta], warpgroup * 8 + warp + 1)
-    counters = _add_counters(tree, trace, sm_uuid, cta_uuid)
+    counters = _add_counters(tree, trace, root, sm_uuid, cta_uuid)
     return Layout(tree.packets, kernel, tracks, lanes, counters)
 
 
@@ -129,11 +129,13 @@ def _add_lanes(tree: _Tree, trace: Trace, sm_uuid: dict[int, int]) -> pl.DataFra
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def _add_counters(tree: _Tree, trace: Trace, sm_uuid: dict[int, int], cta_uuid: dict[int, int]) -> pl.DataFrame:
+def _add_counters(
+    tree: _Tree, trace: Trace, root: int, sm_uuid: dict[int, int], cta_uuid: dict[int, int]
+) -> pl.DataFrame:
     found = trace.counters.select("counter", "unit", "sm", "cta").unique(maintain_order=True)
     rows = []
     for counter, unit, sm, cta in found.iter_rows():
-        parent = cta_uuid.get(cta) if cta >= 0 else sm_uuid.get(sm)
+        parent = cta_uuid.get(cta) if cta >= 0 else sm_uuid.get(sm) if sm >= 0 else root
         if parent:
             axis = CounterDescriptor(y_axis_share_key=counter)
             if unit == "bytes":

@@ -4,11 +4,15 @@ All rows of a table become messages of the same shape. Each field is a matrix of
 columns as the longest value needs, with a mask of the bytes that a row really has. Fields are put side by side, lengths
 are row sums of the mask, and taking the masked bytes in row order gives the encoded messages, equal byte for byte to
 what the protobuf library writes. Encoding: protobuf.dev/programming-guides/encoding.
+
+Millions of messages are small copies of a few bytes each, so a message inside a message is not put together before the
+outer one is: `message_parts` keeps its fields apart, and `join` copies every byte once.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,10 +32,16 @@ class Rows:
     data: np.ndarray
     used: np.ndarray
 
-    @property
+    @functools.cached_property
     def lengths(self) -> np.ndarray:
         """Bytes of each row: int64[n]."""
         return self.used.sum(axis=1, dtype=np.int64)
+
+    def take(self, rows: np.ndarray) -> Rows:
+        """Returns some of the rows, in any order and number."""
+        taken = Rows(self.data[rows], self.used[rows])
+        vars(taken)["lengths"] = self.lengths[rows]
+        return taken
 
     def to_bytes(self) -> bytes:
         """Returns all rows, one after another."""
@@ -47,13 +57,14 @@ def varints(values: np.ndarray) -> Rows:
     """Encodes non-negative integers, 7 bits a byte, lowest first, with bit 7 set on all but a number's last byte."""
     values = values.astype(np.uint64)
     width = max(1, -(-int(values.max(initial=0)).bit_length() // 7))
-    shifts = np.arange(width, dtype=np.uint64) * np.uint64(7)
-    groups = values[:, None] >> shifts
-    used = groups > 0
-    used[:, 0] = True
-    data = (groups & np.uint64(0x7F)).astype(np.uint8)
-    data[:, :-1] |= np.where(used[:, 1:], 0x80, 0).astype(np.uint8)
-    return Rows(data, used)
+    # Byte by byte: what is done to all values at once should lie together in memory.
+    data, used = np.empty((width, len(values)), np.uint8), np.empty((width, len(values)), bool)
+    for column in range(width):
+        used[column] = values > 0 if column else True
+        data[column] = values & np.uint64(0x7F)
+        values = values >> np.uint64(7)
+    data[:-1] |= used[1:].view(np.uint8) << 7
+    return Rows(data.T, used.T)
 
 
 def varint_field(number: int, values: np.ndarray, present: np.ndarray | None = None) -> Rows:
@@ -72,10 +83,24 @@ def message_field(number: int, body: Rows, present: np.ndarray | None = None) ->
     return _field(number, LENGTH_DELIMITED, join([varints(body.lengths), body]), present)
 
 
+def message_parts(number: int, body: Sequence[Rows]) -> list[Rows]:
+    """Encodes a field that holds a message whose fields are `body`: to be joined with what stands around it."""
+    total = functools.reduce(np.add, (part.lengths for part in body))
+    return [_field(number, LENGTH_DELIMITED, varints(total), None), *body]
+
+
+def constant(number: int, value: int, num_rows: int) -> Rows:
+    """Encodes a field of integers that is the same in all rows."""
+    one = varint_field(number, np.array([value]))
+    return _repeated(one, num_rows)
+
+
 def _field(number: int, wire_type: int, payload: Rows, present: np.ndarray | None) -> Rows:
-    num_rows = len(payload.data)
     tag = varints(np.array([number << 3 | wire_type]))
-    width = tag.data.shape[1]
-    head = Rows(np.broadcast_to(tag.data, (num_rows, width)), np.ones((num_rows, width), bool))
-    rows = join([head, payload])
+    rows = join([_repeated(tag, len(payload.data)), payload])
     return rows if present is None else Rows(rows.data, rows.used & present[:, None])
+
+
+def _repeated(one: Rows, num_rows: int) -> Rows:
+    width = one.data.shape[1]
+    return Rows(np.broadcast_to(one.data, (num_rows, width)), np.broadcast_to(one.used, (num_rows, width)))

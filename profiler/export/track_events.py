@@ -9,11 +9,20 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor
 
 import numpy as np
 
 from profiler.export.interning import Interner
-from profiler.export.protobuf import Rows, fixed64_field, join, message_field, varint_field
+from profiler.export.protobuf import (
+    Rows,
+    constant,
+    fixed64_field,
+    join,
+    message_field,
+    message_parts,
+    varint_field,
+)
 
 SEQUENCE_ID = 1
 CHUNK_ROWS = 1 << 14  # bounds the memory of the byte matrices and keeps them in the cache
@@ -36,90 +45,114 @@ class SequenceFlags(enum.IntEnum):
 
 
 @dataclasses.dataclass(frozen=True)
-class EventBatch:
-    """Events in file order. Every column has n rows; number 0 in a column of interned strings means "none".
+class Look:
+    """What an event is, apart from when and where. Every column has n rows; interned number 0 means "none".
 
     Attributes:
-      time: int64, in the file's ns.
       type: `EventType`.
-      track: uuid of a track.
       name, category, location: interned numbers.
       correlation: small number that sets the colour, -1 for none.
-      flows: uint64[n, k], ids of the arrows that start here, 0 for none.
-      ended_flow: id of the arrow that ends here, 0 for none.
-      value: counter value.
       int_args: name -> int64[n], left out where negative.
       string_args: name -> interned numbers.
     """
 
-    time: np.ndarray
     type: np.ndarray
-    track: np.ndarray
     name: np.ndarray | None = None
     category: np.ndarray | None = None
     location: np.ndarray | None = None
     correlation: np.ndarray | None = None
+    int_args: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    string_args: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class EventBatch:
+    """Events in file order. Every column has n rows.
+
+    Millions of events look like one of a few hundred: those looks are encoded once, and each event names its own.
+
+    Attributes:
+      time: int64, in the file's ns.
+      track: uuid of a track.
+      looks: the different looks.
+      look: row of `looks` of each event.
+      flows: uint64[n, k], ids of the arrows that start here, 0 for none.
+      ended_flow: id of the arrow that ends here, 0 for none.
+      value: counter value.
+      int_args: arguments that differ from event to event: name -> int64[n], left out where negative.
+    """
+
+    time: np.ndarray
+    track: np.ndarray
+    looks: Look
+    look: np.ndarray
     flows: np.ndarray | None = None
     ended_flow: np.ndarray | None = None
     value: np.ndarray | None = None
     int_args: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    string_args: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.time)
 
-    def rows(self, selection: slice | np.ndarray) -> EventBatch:
+    def rows(self, selection: slice) -> EventBatch:
         """Returns some of the rows."""
-        changes: dict[str, object] = {}
-        for field in dataclasses.fields(self):
-            column = getattr(self, field.name)
-            if isinstance(column, np.ndarray):
-                changes[field.name] = column[selection]
-            elif isinstance(column, Mapping):
-                changes[field.name] = {name: values[selection] for name, values in column.items()}
+        changes: dict[str, object] = {"int_args": {name: values[selection] for name, values in self.int_args.items()}}
+        for name in ("time", "track", "look", "flows", "ended_flow", "value"):
+            column = getattr(self, name)
+            changes[name] = None if column is None else column[selection]
         return dataclasses.replace(self, **changes)
 
 
-def encode_batch(batch: EventBatch, interner: Interner) -> Iterator[bytes]:
-    """Yields the packets of a batch, as they stand in a trace file."""
-    arg_numbers = {name: interner.arg_names.number(name) for name in (*batch.int_args, *batch.string_args)}
-    for start in range(0, len(batch), CHUNK_ROWS):
-        yield _encode_chunk(batch.rows(slice(start, start + CHUNK_ROWS)), arg_numbers)
+def encode_batch(batch: EventBatch, interner: Interner, pool: Executor | None = None) -> Iterator[bytes]:
+    """Returns the packets of a batch, chunk by chunk, as they stand in a trace file.
+
+    Args:
+      batch: the events.
+      interner: tables of strings; what the batch adds to them is added at once.
+      pool: encodes chunks side by side, if given.
+    """
+    looks = _encode_looks(batch.looks, interner)
+    arg_numbers = {name: interner.arg_names.number(name) for name in batch.int_args}
+
+    def encode(start: int) -> bytes:
+        return _encode_chunk(batch.rows(slice(start, start + CHUNK_ROWS)), looks, arg_numbers)
+
+    starts = range(0, len(batch), CHUNK_ROWS)
+    return pool.map(encode, starts) if pool else map(encode, starts)
 
 
-def _encode_chunk(batch: EventBatch, arg_numbers: Mapping[str, int]) -> bytes:
-    constant = np.ones(len(batch), np.uint8)
-    packet = join(
-        [
-            varint_field(8, batch.time),
-            varint_field(10, constant * SEQUENCE_ID),
-            message_field(11, _track_event(batch, arg_numbers)),
-            varint_field(13, constant * int(SequenceFlags.NEEDS)),
-        ]
-    )
-    return message_field(1, packet).to_bytes()
-
-
-def _track_event(batch: EventBatch, arg_numbers: Mapping[str, int]) -> Rows:
-    """Encodes the TrackEvent messages, fields in ascending order as the protobuf library writes them."""
-    parts = _optional(3, batch.category)
-    for name, values in batch.int_args.items():
-        parts += _argument(arg_numbers[name], 4, values, values >= 0)
-    for name, values in batch.string_args.items():
-        parts += _argument(arg_numbers[name], 17, values, values > 0)
-    parts.append(varint_field(9, batch.type))
-    parts += _optional(10, batch.name)
-    parts.append(varint_field(11, batch.track))
-    if batch.value is not None:
-        parts.append(varint_field(30, batch.value))
-    parts += _optional(34, batch.location)
-    if batch.flows is not None:
-        parts += [fixed64_field(47, flow, flow > 0) for flow in batch.flows.T if flow.any()]
-    if batch.ended_flow is not None:
-        parts.append(fixed64_field(48, batch.ended_flow, batch.ended_flow > 0))
-    if batch.correlation is not None:
-        parts.append(varint_field(52, np.maximum(batch.correlation, 0), batch.correlation >= 0))
+def _encode_looks(looks: Look, interner: Interner) -> Rows:
+    """Encodes fields of TrackEvent messages, each look once."""
+    parts = _optional(3, looks.category)
+    for name, values in looks.int_args.items():
+        parts += _argument(interner.arg_names.number(name), 4, values, values >= 0)
+    for name, values in looks.string_args.items():
+        parts += _argument(interner.arg_names.number(name), 17, values, values > 0)
+    parts.append(varint_field(9, looks.type))
+    parts += _optional(10, looks.name)
+    parts += _optional(34, looks.location)
+    if looks.correlation is not None:
+        parts.append(varint_field(52, np.maximum(looks.correlation, 0), looks.correlation >= 0))
     return join(parts)
+
+
+def _encode_chunk(batch: EventBatch, looks: Rows, arg_numbers: Mapping[str, int]) -> bytes:
+    event = [looks.take(batch.look), varint_field(11, batch.track)]
+    for name, values in batch.int_args.items():
+        event += _argument(arg_numbers[name], 4, values, values >= 0)
+    if batch.value is not None:
+        event.append(varint_field(30, batch.value))
+    if batch.flows is not None:
+        event += [fixed64_field(47, flow, flow > 0) for flow in batch.flows.T if flow.any()]
+    if batch.ended_flow is not None:
+        event.append(fixed64_field(48, batch.ended_flow, batch.ended_flow > 0))
+    packet = [
+        varint_field(8, batch.time),
+        constant(10, SEQUENCE_ID, len(batch)),
+        constant(13, int(SequenceFlags.NEEDS), len(batch)),
+        *message_parts(11, event),
+    ]
+    return join(message_parts(1, packet)).to_bytes()
 
 
 def _optional(number: int, interned: np.ndarray | None) -> list[Rows]:
@@ -130,5 +163,5 @@ def _argument(name: int, value_field: int, values: np.ndarray, present: np.ndarr
     """Encodes a debug annotation: its interned name, then its value."""
     if not present.any():
         return []
-    body = join([varint_field(1, np.full(len(values), name)), varint_field(value_field, np.where(present, values, 0))])
+    body = join([constant(1, name, len(values)), varint_field(value_field, np.where(present, values, 0))])
     return [message_field(4, body, present)]

@@ -31,7 +31,7 @@ def import_file(path: str | Path, *, clock_hz: float = 0.0, device: str = "", tr
     source = Path(path)
     content = _read(source)
     name = source.name.removesuffix(".gz").removesuffix(".json").removesuffix("-trace")
-    if isinstance(content, dict) and "launches" in content:
+    if isinstance(content, dict) and ("launches" in content or "graphLaunches" in content):
         return import_iket(content, name=name, clock_hz=clock_hz, device=device)
     if isinstance(content, dict) and isinstance(content.get("traceEvents"), list):
         return import_jax(content, name=name, clock_hz=clock_hz, device=device, tracks_per_cta=tracks_per_cta)

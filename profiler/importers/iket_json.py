@@ -1,9 +1,11 @@
 """Imports the JSON of NVIDIA IKET (`run-iket`, CUTLASS 4.6 and newer): ranges, markers and lifetimes of warps.
 
-Fields as NVIDIA's documentation of IKET names them (docs.nvidia.com/cutlass, "IKET profiling"): `launches[]` with
-`kernelName`, `ranges[]` (`rangeName`, `startTs`, `endTs`, `warpLocs[]`), `markers[]` (`markerName`, `timestamp`,
-`location`) and `warpLifetimes[]`; a location has `smId`, `ctaId`, `warpId`. Names and locations may also be numbers:
-rows of `stringTable` and `locationTable`.
+NVIDIA's documentation of IKET (docs.nvidia.com/cutlass, "IKET profiling") shows `launches[]` with `kernelName`,
+`ranges[]` (`rangeName`, `startTs`, `endTs`, `warpLocs[]`), `markers[]` (`markerName`, `timestamp`, `location`) and
+`warpLifetimes[]` (`warpLocation`); a location has `smId`, `ctaId`, `warpId`. The files that the tool writes have
+tables instead: `rangeNameIdx` and `markerNameIdx` are rows of `stringTable`, `warpLocIdxs` and `locIdx` of
+`locationTable`, and `graphLaunches` holds the launches of CUDA graphs by graph. Both forms are read. A range that one
+warp began and ended names that warp twice.
 """
 
 from __future__ import annotations
@@ -38,13 +40,14 @@ def import_iket(content: Mapping[str, Any], *, name: str, clock_hz: float = 0.0,
     Raises:
       CaptureError: the file holds no launch, or a range lacks a field.
     """
-    if not content["launches"]:
-        raise CaptureError(f"{name}: the file holds no launch.")
+    launches = _launches(content, name)
     reader = _Reader(content, name)
-    launch = content["launches"][-1]
+    launch = launches[-1]
     notes: list[str] = list(LOST)
-    if len(content["launches"]) > 1:
-        notes.append(f"IKET's trace: {len(content['launches'])} launches in the file; this is the last")
+    if len(launches) > 1:
+        notes.append(f"IKET's trace: {len(launches)} launches in the file; this is the last")
+    if any("payloadVal" in event for event in _events(launch)):
+        notes.append("IKET's trace: payloads of ranges and markers are left out")
     if not clock_hz > 0:
         notes.append("IKET's trace: no clock was given (--clock-ghz), so cycles are ns here")
     tracks = list(reader.tracks(launch, clock_hz or _NS))
@@ -58,6 +61,24 @@ def import_iket(content: Mapping[str, Any], *, name: str, clock_hz: float = 0.0,
     )
 
 
+def _launches(content: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """Returns the launches of a file, those of graphs last."""
+    graphs = content.get("graphLaunches", {})
+    in_graphs = [launch for launches in graphs.values() for launch in launches] if isinstance(graphs, dict) else []
+    launches = [*content.get("launches", []), *in_graphs]
+    if not launches:
+        raise CaptureError(
+            f"{name}: the file holds no launch. IKET records instrumented kernels that are compiled under run-iket."
+        )
+    return launches
+
+
+def _events(launch: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield from launch.get("markers", [])
+    for one in launch.get("ranges", []):
+        yield from one.get("internalEvents", [])
+
+
 class _Reader:
     """Looks up names and places, and collects ranges by warp."""
 
@@ -66,35 +87,53 @@ class _Reader:
         self._places = content.get("locationTable", [])
         self._name = name
         self._ctas: dict[str, int] = {}
+        self._grid: list[int] = []
 
     def text(self, value: Any) -> str:
         """Returns a name: as it is, or from the string table."""
         return str(self._strings[value]) if isinstance(value, int) and self._strings else str(value)
 
+    def _name_of(self, event: Mapping[str, Any], field: str) -> str:
+        return self.text(event[f"{field}Idx"] if f"{field}Idx" in event else event[field])
+
+    def _warps(self, event: Mapping[str, Any]) -> list[_Warp]:
+        """Returns the warps that an event names, each once."""
+        several, one = (
+            next((event[field] for field in fields if field in event), None)
+            for fields in (("warpLocIdxs", "warpLocs"), ("locIdx", "location", "warpLocation"))
+        )
+        return list(dict.fromkeys(self._warp(place) for place in (several if several is not None else [one])))
+
     def _warp(self, value: Any) -> _Warp:
         place = self._places[value] if isinstance(value, int) else value
         cta = place["ctaId"]
-        if not isinstance(cta, int):  # a grid position: CTAs are numbered in the order in which they appear
-            cta = self._ctas.setdefault(str(cta), len(self._ctas))
+        if not isinstance(cta, int):  # a grid position, x first: the same numbers as the kernel's own linear index
+            x, y, z = (*map(int, cta), 0, 0)[:3]
+            cta = x + self._grid[0] * (y + self._grid[1] * z) if self._grid else self._number_of(x, y, z)
         return int(place["smId"]), cta, int(place["warpId"])
+
+    def _number_of(self, *position: int) -> int:
+        """Returns a CTA's number where the grid is not known: in the order in which CTAs appear."""
+        return self._ctas.setdefault(str(position), len(self._ctas))
 
     def tracks(self, launch: Mapping[str, Any], clock_hz: float) -> Iterator[ImportedTrack]:
         """Yields a track per warp, and more where its ranges overlap without nesting."""
+        dimensions = [launch.get(f"gridDim{axis}") for axis in "XYZ"]
+        self._grid = [int(size) for size in dimensions if size is not None] if None not in dimensions else []
         ranges: dict[_Warp, list[tuple[int, int, str]]] = {}
         markers: dict[_Warp, list[tuple[int, str]]] = {}
         lives: dict[_Warp, tuple[int, int]] = {}
         try:
             for one in launch.get("ranges", []):
-                for place in one["warpLocs"]:
-                    entry = int(one["startTs"]), int(one["endTs"]), self.text(one["rangeName"])
-                    ranges.setdefault(self._warp(place), []).append(entry)
+                entry = int(one["startTs"]), int(one["endTs"]), self._name_of(one, "rangeName")
+                for warp in self._warps(one):
+                    ranges.setdefault(warp, []).append(entry)
             for one in launch.get("markers", []):
-                markers.setdefault(self._warp(one["location"]), []).append(
-                    (int(one["timestamp"]), self.text(one["markerName"]))
-                )
+                for warp in self._warps(one):
+                    markers.setdefault(warp, []).append((int(one["timestamp"]), self._name_of(one, "markerName")))
             for one in launch.get("warpLifetimes", []):
-                for place in one.get("warpLocs", [one.get("location")]):
-                    lives[self._warp(place)] = int(one["startTs"]), int(one["endTs"])
+                for warp in self._warps(one):
+                    lives[warp] = int(one["startTs"]), int(one["endTs"])
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise CaptureError(f"{self._name}: a range, marker or lifetime lacks a field ({error!r}).") from None
         moments = [*(time for own in ranges.values() for begin, end, _ in own for time in (begin, end))]

@@ -34,6 +34,14 @@ def test_simulator(name, monkeypatch):
     np.testing.assert_array_equal(np.asarray(kernel(*operands)), expected)
 
 
+@pytest.mark.parametrize("name", sorted(ALL.keys() - {"ring_copy"}))  # mixes 32- and 64-bit integers itself then
+def test_simulator_with_64_bit_defaults(name, monkeypatch):
+    monkeypatch.setenv("MGPU_TARGET", "sim")
+    with jax.enable_x64(True):
+        kernel, operands, expected = ALL[name](None)
+        np.testing.assert_array_equal(np.asarray(kernel(*operands)), expected)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ALL)
 def test_gpu(name, monkeypatch):

@@ -13,14 +13,14 @@ import pytest
 import mgpu as plgpu
 import profiler
 from dashboard.store import LaunchStore, LoadedLaunch
+from dashboard.work import PARTS
 from mgpu.profile_dir import save_launch
 from support.captures import ring_capture
 from support.source_tree import ROOT
 
 
-def _example() -> ModuleType:
-    path = ROOT / "examples" / "04_warp_specialized_matmul.py"
-    spec = importlib.util.spec_from_file_location("warp_specialized_matmul", path)
+def _example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -36,9 +36,20 @@ def matmul_profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     a, b = (generator.standard_normal((512, 512)).astype(jnp.bfloat16) for _ in range(2))
     params = plgpu.CompilerParams(profile_space=512, profile_dir=str(folder))
     for stages in (2, 3):
-        np.asarray(_example().make_matmul(512, 512, stages=stages, params=params)(a, b))
+        np.asarray(_example("04_warp_specialized_matmul").make_matmul(512, 512, stages=stages, params=params)(a, b))
     assert [launch.name for launch in profiler.open_profile(folder)] == ["matmul-0001", "matmul-0002"]
     return folder
+
+
+@pytest.fixture(scope="session")
+def attention(tmp_path_factory: pytest.TempPathFactory) -> LoadedLaunch:
+    """The example's causal attention of 512 queries, loaded: three rings, two of them with two slots."""
+    folder = tmp_path_factory.mktemp("attention")
+    generator = np.random.default_rng(0)
+    q, k, v = (generator.standard_normal((1, 512, 128)).astype(jnp.bfloat16) for _ in range(3))
+    params = plgpu.CompilerParams(approx_math=True, profile_space=512, profile_dir=str(folder))
+    np.asarray(_example("05_attention").make_attention(1, 512, causal=True, params=params)(q, k, v))
+    return load_only(folder)
 
 
 @pytest.fixture(scope="session")
@@ -61,11 +72,11 @@ def matmul(matmul_profile: Path) -> LoadedLaunch:
     store = LaunchStore(matmul_profile)
     launch = store.find("matmul-0002")
     assert launch is not None
-    return store.load(launch)
+    return store.load(launch, PARTS)
 
 
 def load_only(folder: Path) -> LoadedLaunch:
     store = LaunchStore(folder)
     launch = store.find("")
     assert launch is not None
-    return store.load(launch)
+    return store.load(launch, PARTS)

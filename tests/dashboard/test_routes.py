@@ -11,6 +11,7 @@ from flask.testing import FlaskClient
 
 from dashboard.app import create_app
 from dashboard.config import Settings
+from dashboard.store import LaunchStore
 
 TIMELINE = "/api/timeline/ring-0001"
 
@@ -93,7 +94,21 @@ def test_downloads_hold_the_tables(ring_client: FlaskClient, ring) -> None:
     assert ring_client.get("/download/ring-0001/nothing.csv").status_code == 404
 
 
-def test_search_answers_with_a_selection(ring_client: FlaskClient) -> None:
+def test_filtered_table_is_downloaded_filtered(ring_client: FlaskClient, ring) -> None:
+    answer = ring_client.get("/download/ring-0001/spans.csv?query=kind%3Dbarrier_wait+dur%3E400")
+    waits = ring.trace.spans.filter((pl.col("kind") == "barrier_wait") & (pl.col("dur") > 400))
+    assert pl.read_csv(io.BytesIO(answer.data))["span"].to_list() == waits["span"].to_list()
+    refused = ring_client.get("/download/ring-0001/spans.parquet?query=nothing%3D1")
+    assert refused.status_code == 400
+    assert b"there is no column" in refused.data
+
+
+def test_search_answers_with_a_selection(ring_profile: Path) -> None:
+    store = LaunchStore(ring_profile)
+    launch = store.find("")
+    assert launch is not None
+    store.load(launch, ["bubbles"])
+    ring_client = create_app(ring_profile, store=store).server.test_client()
     found = ring_client.get(f"{TIMELINE}/search?q=slot+not+free&hit=1").get_json()
     assert found["hit"] == 1
     assert ring_client.get(f"{TIMELINE}/select?sel={found['key']}").get_json()["title"].startswith("bubble: slot not")

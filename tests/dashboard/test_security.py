@@ -77,3 +77,10 @@ def test_another_address_needs_a_token(ring_profile: Path) -> None:
 )
 def test_loopback_names(host: str, expected: bool) -> None:
     assert is_loopback_host(host) is expected
+
+
+def test_bodies_that_no_page_sends_are_refused(ring_profile: Path) -> None:
+    answer = client(ring_profile).post(
+        "/_dash-update-component", data=b"x" * (2 << 20), content_type="application/json"
+    )
+    assert answer.status_code == 413

@@ -65,7 +65,6 @@ NOT_TAKEN = {
     ("CompilerParams", "is_multi_process"): DEVICES,
     ("kernel", "cost_estimate"): "",
     ("kernel", "mesh_kwargs"): "named arguments of their own",
-    ("emit_pipeline_warp_specialized", "manual_produced_barriers"): "newer than 0.10.2",
 }
 IS_OLDEST = jax.__version_info__ < (0, 11)
 NAMES = sorted(name for name in dir(plgpu) if not name.startswith("_"))

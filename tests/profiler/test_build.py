@@ -2,13 +2,14 @@
 
 import dataclasses
 
+import numpy as np
 import polars as pl
 import pytest
 
-from mgpu.capture import Capture
+from mgpu.capture import HBM_DTYPE, Capture
+from profiler.blocks import cut_into_blocks
 from profiler.build import build_trace
 from profiler.check import check_trace
-from profiler.decode import decode_events
 from profiler.trace import SCHEMAS
 from support.captures import ring_capture
 
@@ -87,6 +88,26 @@ def test_arrivals_know_who_is_behind_them() -> None:
     assert loads["cta"].unique().to_list() == [1]
 
 
+def test_tensor_core_counter_by_hand() -> None:
+    busy = build_trace(ring_capture(num_ctas=1, iterations=3)).counters.filter(pl.col("counter") == "tensor core busy")
+    # Both consumers' MMAs of two tiles back to back; the third tile lands at 1232, 500 after its slot was free.
+    assert rows(busy, "sm", "time", "value") == [(0, 524, 1), (0, 924, 0), (0, 1256, 1), (0, 1456, 0)]
+
+
+def test_hbm_counters_are_rates_over_stretches() -> None:
+    hbm = np.zeros(4, HBM_DTYPE)
+    hbm["begin"] = [1024, 1280, 2048, 4096]
+    hbm["read_bytes"] = [2560, 5120, 0, 256]
+    hbm["write_bytes"] = [0, 0, 512, 0]
+    capture = dataclasses.replace(ring_capture(num_ctas=1, clock_hz=1e9), hbm=hbm)
+    counters = build_trace(capture).counters.filter(pl.col("sm") < 0)
+    assert counters["unit"].unique().to_list() == ["GB/s"]
+    # 2560 bytes in 256 cycles of 1 ns are 10 GB/s; the launch begins at cycle 1000.
+    read, written = (counters.filter(pl.col("counter") == name) for name in ("HBM read", "HBM write"))
+    assert rows(read, "time", "value") == [(24, 10), (280, 20), (536, 0), (3096, 1), (3352, 0)]
+    assert rows(written, "time", "value") == [(1048, 2), (1304, 0)]
+
+
 def test_counters_by_hand() -> None:
     counters = build_trace(ring_capture(num_ctas=1, iterations=3)).counters
     assert rows(counters.filter(pl.col("counter") == "full slots full"), "time", "value") == [
@@ -163,7 +184,7 @@ def test_the_size_of_blocks_does_not_show(size: int, monkeypatch: pytest.MonkeyP
     captures = [ring_capture(num_ctas=3, iterations=20), ring_capture(num_ctas=3, capacity=21, activity=False)]
     for capture in captures:
         whole = build_trace(capture)
-        monkeypatch.setattr("profiler.build._BLOCK_EVENTS", size)
+        monkeypatch.setattr("profiler.build.BLOCK_EVENTS", size)
         in_blocks = build_trace(capture)
         monkeypatch.undo()
         for name in SCHEMAS:
@@ -171,9 +192,7 @@ def test_the_size_of_blocks_does_not_show(size: int, monkeypatch: pytest.MonkeyP
 
 
 def test_blocks_end_where_tracks_end() -> None:
-    events = decode_events(ring_capture(num_ctas=2))  # tracks of 54, 54, 32, 54, 54, 32 events
-    assert [(block.start, block.stop) for block in events.blocks(60)] == [
-        *((0, 108), (108, 140), (140, 194), (194, 248), (248, 280))
-    ]
-    assert events.blocks(1000) == [slice(0, 280)]
-    assert events.take(slice(0, 0)).blocks(60) == []
+    offsets = ring_capture(num_ctas=2).offsets  # tracks of 54, 54, 32, 54, 54, 32 events
+    assert cut_into_blocks(offsets, 60) == [(0, 2), (2, 3), (3, 4), (4, 5), (5, 6)]
+    assert cut_into_blocks(offsets, 1000) == [(0, 6)]
+    assert cut_into_blocks(offsets[:1], 60) == []

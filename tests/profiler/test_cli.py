@@ -6,7 +6,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from mgpu.profile_dir import save_launch
+from mgpu.profile_dir import list_launches, save_launch
 from profiler import cli
 from profiler.commands import views
 from support.captures import ring_capture
@@ -100,7 +100,26 @@ def test_launches_are_listed_and_old_ones_go(profile) -> None:
     rows = json.loads(run("launches", profile, "--json"))
     assert [(row["launch"], row["newest"]) for row in rows] == [("ring-0001", False), ("ring-0002", True)]
     assert "deleted 1 of 2" in run("launches", profile, "--keep", 1)
-    assert [path.name for path in profile.iterdir()] == ["ring-0002"]
+    assert [path.name for path in list_launches(profile)] == ["ring-0002"]
+    assert json.loads(run("launches", profile, "--keep", 1, "--json")) == {"deleted": 0, "launches": 1}
+
+
+def test_a_script_is_told_what_to_record(tmp_path, capsys, monkeypatch) -> None:
+    script, told = tmp_path / "script.py", tmp_path / "told.json"
+    script.write_text(
+        "import json, os, sys\n"
+        "told = {name: value for name, value in os.environ.items() if name.startswith('MGPU_PROFILE')}\n"
+        "json.dump(told, open(sys.argv[1], 'w'))"
+    )
+    filters = ["--record-ctas", "0-2,7", "--record-warpgroups", "1", "--record-iterations", "2:3,10:"]
+    run("run", *filters, "--keep", 3, "--profile-space", 64, script, told)
+    assert json.loads(told.read_text()) == {
+        "MGPU_PROFILE_KEEP": "3",
+        "MGPU_PROFILE_SPACE": "64",
+        "MGPU_PROFILE_WINDOW": "ctas=0-2,7 warpgroups=1 iterations=2:3,10:",
+    }
+    message = fail(capsys, monkeypatch, "run", "--record-iterations", "10", script)
+    assert "expected FIRST:END such as 10:20" in message
 
 
 def test_export_writes_a_trace_and_tables(profile) -> None:

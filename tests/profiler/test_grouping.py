@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiler import grouping
 from profiler.grouping import combined_key, count_before, first_rows, with_shared_key
 
 # Any four of the wide values would overflow an int64 if their ranges were multiplied.
@@ -37,3 +39,14 @@ def test_first_rows_and_counts_before(keys: list[int]) -> None:
     before = [keys[:row].count(key) for row, key in enumerate(keys)]
     assert count_before(np.array(keys, np.int64)).tolist() == before
     assert first_rows(frame, "key")["row"].to_list() == [row for row, count in enumerate(before) if count == 0]
+
+
+@pytest.mark.parametrize("largest_table", [1, 1 << 22])
+@given(st.lists(st.tuples(st.integers(-1, 3), st.integers(-1, 40)), max_size=40))
+def test_distinct_rows_are_numbered_and_found_again(largest_table: int, rows: list[tuple[int, int]]) -> None:
+    columns = list(np.array(rows, np.int64).reshape(-1, 2).T)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grouping, "_LARGEST_TABLE", largest_table)
+        first, number = grouping.distinct_rows(columns)
+    assert [rows[row] for row in first[number].tolist()] == rows
+    assert sorted(first.tolist()) == sorted({rows.index(row) for row in rows})

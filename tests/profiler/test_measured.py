@@ -59,7 +59,7 @@ def test_sms_are_aligned_and_waits_matched(measured, simulated) -> None:
 
 
 def test_loads_are_inferred_from_issue_to_landing(measured) -> None:
-    loads = measured.async_spans
+    loads = measured.async_spans.filter(pl.col("unit") == "tma_load")
     assert loads["provenance"].unique().to_list() == ["inferred"]
     assert loads.height == 4 * 8
     assert loads["dur"].min() == 504

@@ -68,6 +68,8 @@ class Ring:
     issue_cycles: int = 20
     wake_cycles: int = 4
     start_cycles: int = 1000
+    hold_cycles: int = 0
+    late_cycles: int = 0
 
 
 class _Recorder:
@@ -99,6 +101,8 @@ def ring_capture(
     issue_cycles: int = 20,
     wake_cycles: int = 4,
     start_cycles: int = 1000,
+    hold_cycles: int = 0,
+    late_cycles: int = 0,
     capacity: int = 1024,
     activity: bool = True,
     trace_scope: str = "warpgroup",
@@ -112,6 +116,7 @@ def ring_capture(
       num_ctas, num_sms: CTAs and SMs; CTA i runs on SM i % num_sms, after that SM's earlier ones. Default: one each.
       stages, iterations: slots of the ring, tiles per CTA.
       tma_cycles, mma_cycles, issue_cycles, wake_cycles: costs, see the module.
+      hold_cycles, late_cycles: what a consumer does besides, after its MMA: before its arrival, and after it.
       start_cycles: SM clock at which the launch begins; near 2**32 it makes the 32-bit clocks wrap.
       capacity: events that a track stores.
       activity: False leaves out unit spans and arrivals and calls the capture measured, as from a GPU.
@@ -128,6 +133,8 @@ def ring_capture(
         issue_cycles,
         wake_cycles,
         start_cycles,
+        hold_cycles,
+        late_cycles,
     )
     recorder = _Recorder()
     free_at = [ring.start_cycles] * ring.num_sms
@@ -161,13 +168,14 @@ def _run_cta(ring: Ring, out: _Recorder, cta: int, sm: int, start: int) -> int:
             out.unit_spans.append((2, sm, cta, warpgroup, MMA, -1, mma_begin, tensor_free, 0, TILE_FLOPS))
             finished = tensor_free + ring.wake_cycles
             out.span(track, MMA_WAIT, issued, finished)
-            out.add(track, ARRIVE, Edge.INSTANT, finished, slot)
-            out.add(track, COMPUTE, Edge.END, finished)
+            released = finished + ring.hold_cycles
+            out.add(track, ARRIVE, Edge.INSTANT, released, slot)
+            consumer_time[warpgroup] = released + ring.late_cycles
+            out.add(track, COMPUTE, Edge.END, consumer_time[warpgroup])
             out.arrivals.append(
-                (EMPTY, slot, phase, cta, sm, finished, warpgroup, cta, ARRIVE, warpgroup == NUM_CONSUMERS - 1)
+                (EMPTY, slot, phase, cta, sm, released, warpgroup, cta, ARRIVE, warpgroup == NUM_CONSUMERS - 1)
             )
-            consumer_time[warpgroup] = finished
-            done.append(finished)
+            done.append(released)
         empty_at.append(max(done))
     end = max(memory_time, *consumer_time)
     out.ctas.append((cta, cta, sm, start, end))

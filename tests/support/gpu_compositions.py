@@ -78,6 +78,7 @@ def accumulator_from_array(params: Any) -> Any:
         plgpu.barrier_wait(full)
 
         def multiply(acc: Any) -> None:
+            acc[...] = acc[...] * 2
             plgpu.wgmma(acc, a_smem, b_smem)
             plgpu.wgmma_wait(0)
 
@@ -91,7 +92,7 @@ def accumulator_from_array(params: Any) -> Any:
         scratch_types=[swizzled(64, 64), swizzled(64, 64), plgpu.Barrier(num_arrivals=2)],
         compiler_params=params,
     )
-    return kernel, [a, b], 1 + a.astype(np.float32) @ b.astype(np.float32)
+    return kernel, [a, b], 2 + a.astype(np.float32) @ b.astype(np.float32)
 
 
 @_composition
@@ -144,3 +145,34 @@ def columns(params: Any) -> Any:
 
     kernel = plgpu.kernel(body, out_type=jax.ShapeDtypeStruct((64, 64), jnp.int32), compiler_params=params)
     return kernel, [], np.broadcast_to(np.arange(64, dtype=np.int32), (64, 64))
+
+
+@_composition
+def peer_reads(params: Any) -> Any:
+    """Each of two CTAs reads the other's SMEM; the first one waits until both have."""
+
+    def body(x_gmem: Any, out_gmem: Any, smem: Any, full: Any, filled: Any, read: Any) -> None:
+        me = lax.axis_index("cta")
+        plgpu.copy_gmem_to_smem(x_gmem.at[me], smem, full)
+        plgpu.barrier_wait(full)
+        plgpu.barrier_arrive(filled)
+        plgpu.barrier_wait(filled)
+        out_gmem[me] = plgpu.cluster_ref(smem, {"cta": 1 - me})[...]
+        plgpu.barrier_arrive(read)
+        pl.when(me == 0)(lambda: plgpu.barrier_wait(read))
+
+    x = _numbers(2, 128)
+    kernel = plgpu.kernel(
+        body,
+        out_type=jax.ShapeDtypeStruct(x.shape, jnp.float32),
+        cluster=(2,),
+        cluster_names=("cta",),
+        scratch_types=[
+            plgpu.SMEM((128,), jnp.float32),
+            plgpu.Barrier(),
+            plgpu.ClusterBarrier(collective_axes=("cta",)),
+            plgpu.ClusterBarrier(collective_axes=("cta",), leader_tracked=True),
+        ],
+        compiler_params=params,
+    )
+    return kernel, [x], x[::-1]

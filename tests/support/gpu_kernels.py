@@ -157,7 +157,9 @@ def accesses(params: Any) -> Any:
         plgpu.griddepcontrol_wait()
         strided = plgpu.Layout.WG_STRIDED((512,), vec_size=4)
         x = plgpu.load(x_ref, layout=strided, optimized=False)
-        plgpu.store(smem, plgpu.layout_cast(x + 1, strided))
+        y = plgpu.layout_cast(x + 1, strided)
+        plgpu.print_layout("y: {}", y)
+        plgpu.store(smem, y)
         plgpu.griddepcontrol_launch_dependents()
         out_ref[...] = smem[...]
         plgpu.atomic_add(out_ref, smem[...])
@@ -185,6 +187,7 @@ def store_to_peer(params: Any) -> Any:
         value = plgpu.load(mine, layout=plgpu.Layout.WGMMA)
         plgpu.async_store_smem(value, theirs, landed, cluster_idx=1 - me, cluster_dim="cluster")
         plgpu.barrier_wait(landed)
+        plgpu.commit_smem()
         plgpu.copy_smem_to_gmem(theirs, out_gmem.at[me])
         plgpu.wait_smem_to_gmem(0)
 
@@ -318,7 +321,9 @@ def cluster_multicast(params: Any) -> Any:
 def semaphores(params: Any) -> Any:
     """The first CTA writes what the second one waits for."""
 
-    def body(x_ref: Any, out_ref: Any, semaphore: Any) -> None:
+    def body(x_ref: Any, out_ref: Any) -> None:
+        semaphore = pl.get_global(plgpu.SemaphoreType.REGULAR)
+
         @pl.when(lax.axis_index("i") == 0)
         def _tell() -> None:
             out_ref[...] = x_ref[...]
@@ -332,7 +337,6 @@ def semaphores(params: Any) -> Any:
     kernel = plgpu.kernel(
         body,
         out_type=jax.ShapeDtypeStruct(x.shape, jnp.float32),
-        scratch_types=[plgpu.SemaphoreType.REGULAR],
         grid=(2,),
         grid_names=("i",),
         compiler_params=params,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-_WIDTH = {"b32": 32, "u32": 32, "b64": 64, "u64": 64}
+_WIDTH = {"pred": 1, "b32": 32, "u32": 32, "s32": 32, "b64": 64, "u64": 64}
 
 
 class Memory:
@@ -75,10 +75,10 @@ class Thread:
 
     def _execute(self, line: str, registers: dict[str, int], operands: Sequence[int]) -> str | None:
         """Executes one instruction; returns the label that it branches to."""
-        predicate = re.match(r"@(\w+) ", line)
+        predicate = re.match(r"@(!?)(\w+) ", line)
         if predicate:
             line = line[predicate.end() :]
-        taken = predicate is None or bool(registers[predicate[1]])
+        taken = predicate is None or bool(registers[predicate[2]]) != bool(predicate[1])
         name, _, rest = line.rstrip(";").partition(" ")
         if not taken or name == "bar.warp.sync":
             return None
@@ -99,6 +99,8 @@ class Thread:
             self._access(parts, width, rest, registers, value)
             return None
         inputs = [value(argument) for argument in arguments[1:]]
+        if parts[-1] == "s32":
+            inputs = [(number + (1 << 31)) % (1 << 32) - (1 << 31) for number in inputs]
         assert arguments[0] in registers, f"{line}: {arguments[0]} is not declared"
         wide = 64 if "wide" in parts else width
         registers[arguments[0]] = int(_OPERATIONS[".".join(parts[:-1])](*inputs)) % (1 << wide)
@@ -130,5 +132,9 @@ _OPERATIONS: dict[str, Callable[..., int]] = {
     "mad.wide": lambda a, b, c: a * b + c,
     "setp.eq": lambda a, b: a == b,
     "setp.ge": lambda a, b: a >= b,
+    "setp.lt": lambda a, b: a < b,
+    "xor": lambda a, b: a ^ b,
+    "not": lambda a: ~a,
+    "selp": lambda a, b, choose: a if choose else b,
     "cvt.u64": lambda a: a,
 }

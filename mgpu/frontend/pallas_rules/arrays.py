@@ -77,6 +77,10 @@ def _store(translator: Translator, equation: Any, operands: list[Any]) -> list[A
     return []
 
 
+# A layout that JAX keeps to itself, in which a lane holds the same elements as in the other, in registers of their own.
+_SAME_PLACES = {"_WGMMA_ACC_32BIT": "WGMMA"}
+
+
 def our_layout(layout: Any) -> Any:
     """Returns our layout for one of JAX's, by its name; None stays None.
 
@@ -90,7 +94,7 @@ def our_layout(layout: Any) -> Any:
         return our_layout(reduced).reduce(layout.axes)
     parameterised = getattr(layout, "layout_cls", None)
     name = getattr(parameterised or layout, "name", type(layout).__name__)
-    found = getattr(mgpu.Layout, name, None)
+    found = getattr(mgpu.Layout, _SAME_PLACES.get(name, name), None)
     if found is None:
         raise Unsupported(
             f"{current_source_line()} layout {name} is not available on the simulated Hopper GPU. "

@@ -12,36 +12,46 @@ from jax.experimental import pallas as pl
 import mgpu
 from mgpu.errors import Unsupported
 from mgpu.frontend.pallas_rules.allocations import ACCUMULATOR, allocation_type, imported_ref
-from mgpu.frontend.pallas_rules.refs import Cell, ImportedRef, as_operand
+from mgpu.frontend.pallas_rules.refs import Cell, ImportedRef, as_operand, spread
 from mgpu.frontend.pallas_rules.translator import Rule, Translator, is_jaxpr, open_jaxpr
 from mgpu.jax_internals import current_source_line, scan_split
 from mgpu.lang.scoped import name_parameters
 
 
-def _bind(equation: Any, operands: list[Any], **translated: Any) -> list[Any]:
-    bare = [as_operand(operand) for operand in operands]
-    return equation.primitive.bind(*bare, **{**equation.params, **translated})
-
-
 def _scan(translator: Translator, equation: Any, operands: list[Any]) -> list[Any]:
-    return _bind(equation, operands, jaxpr=translator.translate(equation.params["jaxpr"], operands))
+    params = equation.params
+    consts, carry, scanned = scan_split(params, operands)
+    if any(isinstance(operand, ImportedRef) for operand in (*carry, *scanned)):
+        raise Unsupported(f"{current_source_line()} scan: a ref is carried through the loop. Close over it instead.")
+    jaxpr, inner_consts = open_jaxpr(params["jaxpr"])
+
+    def body(values: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
+        results = translator.evaluate(jaxpr, inner_consts, [*consts, *values, *slices])
+        return results[: len(values)], results[len(values) :]
+
+    last, stacked = lax.scan(
+        body, carry, scanned, length=params["length"], reverse=params["reverse"], unroll=params["unroll"]
+    )
+    return [*last, *stacked]
 
 
 def _while(translator: Translator, equation: Any, operands: list[Any]) -> list[Any]:
     params = equation.params
     num_cond, num_body = params["cond_nconsts"], params["body_nconsts"]
-    cond_consts, carry = operands[:num_cond], operands[num_cond + num_body :]
-    return _bind(
-        equation,
-        operands,
-        cond_jaxpr=translator.translate(params["cond_jaxpr"], [*cond_consts, *carry]),
-        body_jaxpr=translator.translate(params["body_jaxpr"], operands[num_cond:]),
+    cond_consts, body_consts = operands[:num_cond], operands[num_cond : num_cond + num_body]
+    cond, cond_inner = open_jaxpr(params["cond_jaxpr"])
+    body, body_inner = open_jaxpr(params["body_jaxpr"])
+    return lax.while_loop(
+        lambda carry: translator.evaluate(cond, cond_inner, [*cond_consts, *carry])[0],
+        lambda carry: translator.evaluate(body, body_inner, [*body_consts, *carry]),
+        operands[num_cond + num_body :],
     )
 
 
 def _cond(translator: Translator, equation: Any, operands: list[Any]) -> list[Any]:
     branches = tuple(translator.translate(branch, operands[1:]) for branch in equation.params["branches"])
-    return _bind(equation, operands, branches=branches)
+    flat, _ = spread(operands)
+    return equation.primitive.bind(*flat, **{**equation.params, "branches": branches})
 
 
 def _call(translator: Translator, equation: Any, operands: list[Any]) -> list[Any]:
@@ -116,10 +126,16 @@ def _run_state(translator: Translator, equation: Any, operands: list[Any]) -> li
     ]
     inside = [operand if isinstance(operand, (ImportedRef, Cell)) else Cell(operand) for operand in operands]
 
-    def body(refs: Sequence[Any]) -> None:
+    if jaxpr.outvars and any(isinstance(ref, Cell) for index, ref in enumerate(inside) if index not in started):
+        raise Unsupported(
+            f"{current_source_line()} run_state: its function returns a value, and closes over one that is no ref. "
+            "Return None, and take the results from what run_state returns."
+        )
+
+    def body(refs: Sequence[Any]) -> Any:
         for index, ref in zip(started, refs, strict=True):
             inside[index] = ImportedRef(ref)
-        translator.evaluate(jaxpr, consts, inside)
+        return translator.evaluate(jaxpr, consts, inside)
 
     if not started:
         body(())
@@ -131,15 +147,8 @@ def _run_state(translator: Translator, equation: Any, operands: list[Any]) -> li
     return results
 
 
-def _scan_without_refs_in_carry(translator: Translator, equation: Any, operands: list[Any]) -> list[Any]:
-    _, carry, scanned = scan_split(equation.params, operands)
-    if any(isinstance(operand, ImportedRef) for operand in (*carry, *scanned)):
-        raise Unsupported(f"{current_source_line()} scan: a ref is carried through the loop. Close over it instead.")
-    return _scan(translator, equation, operands)
-
-
 RULES: Mapping[str, Rule] = {
-    "scan": _scan_without_refs_in_carry,
+    "scan": _scan,
     "while": _while,
     "cond": _cond,
     "run_scoped": _run_scoped,

@@ -15,6 +15,7 @@ import jax
 import mgpu
 from mgpu.errors import Unsupported
 from mgpu.jax_internals import TransformedRef, current_source_line
+from mgpu.lang.primitive import flatten_operands
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +89,29 @@ def same_kind(like: Any, value: Any) -> Any:
     if isinstance(like, ImportedRef):
         return dataclasses.replace(like, ref=value)
     return Cell(value) if isinstance(like, Cell) else value
+
+
+def spread(operands: Sequence[Any]) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
+    """Returns the values that JAX's control flow takes for operands, and what makes operands of such values again.
+
+    A ref that is a part of another one, such as a pipeline's slot, becomes that one and the indices of the part.
+    """
+    flat, trees = [], []
+    for operand in operands:
+        values, tree = flatten_operands(as_operand(operand))
+        flat += values
+        trees.append(tree)
+
+    def gather(values: Sequence[Any]) -> list[Any]:
+        gathered = []
+        for like, tree, leaves in zip(operands, trees, split_leaves(values, *trees), strict=False):
+            (value,) = jax.tree.unflatten(tree, leaves)
+            if isinstance(value, tuple):
+                value = TransformedRef(value[0], tuple(value[1]))
+            gathered.append(same_kind(like, value))
+        return gathered
+
+    return flat, gather
 
 
 def take_flat_view(tree: Any, operands: Sequence[Any]) -> tuple[Any, list[Any]]:

@@ -9,7 +9,8 @@ from jax.experimental import pallas as pl
 
 import mgpu
 from mgpu.errors import Unsupported
-from mgpu.frontend.pallas_rules.refs import take_flat_view
+from mgpu.frontend.pallas_rules.allocations import allocation_type
+from mgpu.frontend.pallas_rules.refs import ImportedRef, take_flat_view
 from mgpu.frontend.pallas_rules.translator import Rule, Translator
 from mgpu.jax_internals import current_source_line
 
@@ -47,7 +48,13 @@ def _atomic(translator: Translator, equation: Any, operands: list[Any]) -> list[
     return []
 
 
+def _get_global(translator: Translator, equation: Any, operands: list[Any]) -> list[Any]:
+    del translator, operands
+    return [ImportedRef(pl.get_global(allocation_type(equation.params["what"], ())))]
+
+
 RULES: Mapping[str, Rule] = {
+    "get_global": _get_global,
     "semaphore_signal": _signal,
     "semaphore_wait": _wait,
     "semaphore_read": _read,

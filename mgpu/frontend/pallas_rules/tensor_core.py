@@ -35,7 +35,7 @@ def _accumulator_store(translator: Translator, equation: Any, operands: list[Any
     del translator, equation
     acc, value = operands
     acc.ref[...] = value
-    return []
+    return [value]
 
 
 RULES: Mapping[str, Rule] = {

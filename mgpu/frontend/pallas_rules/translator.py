@@ -14,8 +14,9 @@ import jax
 from jax.extend import core as jex_core
 
 from mgpu.errors import Unsupported
-from mgpu.frontend.pallas_rules.refs import Cell, ImportedRef, as_operand, same_kind
+from mgpu.frontend.pallas_rules.refs import Cell, ImportedRef, as_operand, spread
 from mgpu.jax_internals import at_equation, current_source_line, hide_from_source_lines
+from mgpu.lang.primitive import is_ref
 
 hide_from_source_lines(os.path.dirname(__file__))
 
@@ -81,20 +82,16 @@ class Translator:
         return results if primitive.multiple_results else [results]
 
     def translate(self, jaxpr: Any, operands: Sequence[Any]) -> Any:
-        """Returns the jaxpr of our primitives for one that an equation holds, closed.
+        """Returns the jaxpr of our primitives for one that an equation holds, closed. It takes the spread operands.
 
         Args:
           jaxpr: the inner jaxpr, open or closed.
           operands: values of its inputs, which tell which of them are refs, and of what layout.
         """
         inner, consts = open_jaxpr(jaxpr)
+        flat, gather = spread(operands)
 
-        def body(*bare: Any) -> list[Any]:
-            wrapped = [same_kind(like, value) for like, value in zip(operands, bare, strict=True)]
-            return [as_operand(result) for result in self.evaluate(inner, consts, wrapped)]
+        def body(*values: Any) -> list[Any]:
+            return [as_operand(result) for result in self.evaluate(inner, consts, gather(values))]
 
-        avals = [
-            operand.ref.aval if isinstance(operand, ImportedRef) else var.aval
-            for operand, var in zip(operands, inner.invars, strict=True)
-        ]
-        return jax.make_jaxpr(body)(*avals)
+        return jax.make_jaxpr(body)(*(value.aval if is_ref(value) else jax.typeof(value) for value in flat))

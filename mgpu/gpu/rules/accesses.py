@@ -79,6 +79,7 @@ RULES: Mapping[str, Rule] = {
     "atomic": _atomic,
     "async_store_smem": _async_store,
     "layout_cast": lambda call: mosaic_gpu.layout_cast(call.operands[0], register_layout(call.params["layout"])),
+    "print_layout": lambda call: mosaic_gpu.print_layout(call.params["fmt"], call.operands[0]),
     "griddepcontrol_wait": lambda _: mosaic_gpu.griddepcontrol_wait(),
     "griddepcontrol_launch_dependents": lambda _: mosaic_gpu.griddepcontrol_launch_dependents(),
 }

@@ -17,12 +17,12 @@ from mgpu.lang.primitive import View
 from mgpu.lang.transforms import bits_of
 from mgpu.sim.compile.boxes import box_of
 from mgpu.sim.compile.context import Context, Local, Rule
-from mgpu.sim.compile.race_hooks import note_access
+from mgpu.sim.compile.race_hooks import note_access, note_remote_store
 from mgpu.sim.compile.recording import operands_of, record, site_of
 from mgpu.sim.compile.refs import Selection, read_text, select, write
 from mgpu.sim.compile.scalars import is_integer_scalar
 from mgpu.sim.compile.synchronisation import barrier_of
-from mgpu.sim.compile.tensor_core import wait_for_mma
+from mgpu.sim.compile.tensor_core import read_accumulators, wait_for_mma
 from mgpu.sim.reductions import combine_function
 from mgpu.sim.values import rounding
 from mgpu.sim.warp_schedulers import Work
@@ -44,11 +44,21 @@ def size_bytes(view: View) -> int:
     return max(1, math.prod(view.shape) * bits_of(view.dtype) // 8)
 
 
-def _charge(context: Context, view: View, selection: Selection, *, is_store: bool, value: Any = None) -> None:
-    """Spends what moving a selection between memory and registers costs."""
-    emitter = context.emitter
+def _charge(context: Context, view: View, selection: Selection, kind: str, value: Any = None) -> None:
+    """Spends what moving a selection between memory and registers costs.
+
+    Args:
+      context: what is being compiled.
+      view, selection: what is accessed.
+      kind: "read", "write", or "update" for atomics.
+      value: what is written, if its layout matters.
+    """
+    emitter, is_store = context.emitter, kind != "read"
+    in_gmem = view.space is GMEM and not selection.storage.allocation.path  # not a value that `pl.run_state` holds
     if view.space is SMEM and selection.peer:
         emitter.flush()
+        if is_store:
+            emitter.line(f"{_owner(selection)}.multiply_ended()")
         finished = f"wg.remote_access({size_bytes(view)})"
         # A remote store is posted: the warpgroup goes on once it is issued.
         emitter.line(finished if is_store else f"yield {finished} - engine.now")
@@ -57,8 +67,9 @@ def _charge(context: Context, view: View, selection: Selection, *, is_store: boo
         if not is_store:
             emitter.spend(cycles=context.device.smem_latency_cycles)
         emitter.flush()
-        note_access(context, view, selection, is_store=is_store)
-    elif view.space is GMEM and not selection.storage.allocation.path:  # not a value that `pl.run_state` holds
+        if is_store:
+            emitter.line("cta.multiply_ended()")
+    elif in_gmem:
         emitter.flush()
         box = box_of(selection, selection.storage.allocation.number).box
         if is_store:
@@ -67,6 +78,13 @@ def _charge(context: Context, view: View, selection: Selection, *, is_store: boo
             emitter.line(f"yield memory.read(engine.now, sm_index, {box}) - engine.now")
     else:
         emitter.flush()
+    if view.space is SMEM or in_gmem:
+        note_access(context, selection, kind)
+
+
+def _owner(selection: Selection) -> str:
+    """Returns the expression of the CTA whose SMEM is selected."""
+    return f"cta.cluster[{selection.peer}]" if selection.peer else "cta"
 
 
 def _store_to_gmem(context: Context, view: View, box: str, value: Any) -> None:
@@ -92,9 +110,8 @@ def _select(context: Context, view: View, what: str) -> Selection:
     if isinstance(space, BarrierSpace):
         raise context.unsupported(f"{what} a barrier", "Use barrier_arrive and barrier_wait.")
     if isinstance(space, AccumulatorSpace):
-        if what == "writing":
-            raise context.unsupported("writing an accumulator", "Start from ACC.init(value); wgmma adds to it.")
         wait_for_mma(context, 0, -1)
+        read_accumulators(context)
     return select(context, view)
 
 
@@ -107,14 +124,14 @@ def _read(context: Context, view: View, selection: Selection, out: Any) -> None:
 def _get(context: Context, equation: Any, path: Path) -> None:
     view = _access_view(equation, 0)
     selection = _select(context, view, "reading")
-    _charge(context, view, selection, is_store=False)
+    _charge(context, view, selection, "read")
     _read(context, view, selection, equation.outvars[0])
 
 
 def _load(context: Context, equation: Any, path: Path) -> None:
     (view,) = operands_of(equation)
     selection = _select(context, view, "reading")
-    _charge(context, view, selection, is_store=False)
+    _charge(context, view, selection, "read")
     (out,) = equation.outvars
     _read(context, view, selection, out)
     loaded = context.values[out]
@@ -126,7 +143,7 @@ def _swap(context: Context, equation: Any, path: Path) -> None:
     view = _access_view(equation, 1)
     selection = _select(context, view, "writing")
     value = context.expression(equation.invars[1])
-    _charge(context, view, selection, is_store=True, value=context.read(equation.invars[1]))
+    _charge(context, view, selection, "write", context.read(equation.invars[1]))
     (out,) = equation.outvars
     if out in context.used:
         _read(context, view, selection, out)
@@ -137,7 +154,7 @@ def _store(context: Context, equation: Any, path: Path) -> None:
     view, value = operands_of(equation)
     selection = _select(context, view, "writing")
     text = context.expression(value)
-    _charge(context, view, selection, is_store=True, value=None if hasattr(value, "val") else context.read(value))
+    _charge(context, view, selection, "write", None if hasattr(value, "val") else context.read(value))
     write(context, selection, text)
 
 
@@ -145,8 +162,8 @@ def _addupdate(context: Context, equation: Any, path: Path) -> None:
     view = _access_view(equation, 1)
     selection = _select(context, view, "writing")
     value = context.expression(equation.invars[1])
-    _charge(context, view, selection, is_store=False)
-    _charge(context, view, selection, is_store=True)
+    _charge(context, view, selection, "read")
+    _charge(context, view, selection, "write")
     round_values = rounding(view.dtype)
     total = f"{read_text(context, selection)} + {value}"
     write(context, selection, f"{context.emitter.constant(round_values)}({total})" if round_values else total)
@@ -157,7 +174,7 @@ def _atomic(context: Context, equation: Any, path: Path) -> None:
     selection = _select(context, view, "writing")
     text = context.expression(value)
     # Nothing is returned, so it costs what a store does (PTX `red`).
-    _charge(context, view, selection, is_store=True)
+    _charge(context, view, selection, "update")
     combine = context.emitter.constant(combine_function(equation.params["operation"], view.dtype))
     write(context, selection, f"{combine}({read_text(context, selection)}, {text})")
 
@@ -176,7 +193,11 @@ def _async_store_smem(context: Context, equation: Any, path: Path) -> None:
     emitter.flush()
     target = selection.text if context.options.numerics else "NO_VALUES"
     text = context.expression(value) if context.options.numerics else "NO_VALUES"
-    emitter.line(f"wg.store_remote({target}, {text}, {combine}, {barrier.base}[{slot}], {size_bytes(ref)}, {site})")
+    note_remote_store(context, selection, f"{barrier.base}[{slot}]", site, is_atomic=combine != "None")
+    owner = _owner(selection)
+    emitter.line(
+        f"wg.store_remote({owner}, {target}, {text}, {combine}, {barrier.base}[{slot}], {size_bytes(ref)}, {site})"
+    )
 
 
 RULES: dict[str, Rule] = {

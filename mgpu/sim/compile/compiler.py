@@ -15,10 +15,11 @@ from mgpu.frontend.regions import Allocation, Path, ref_aval, regions_of, scoped
 from mgpu.jax_internals import SourceLine, source_line
 from mgpu.lang.warps import mesh_of_region
 from mgpu.passes.sites import SitePlan
-from mgpu.sim.compile import operations, refs, scalars, tiles
+from mgpu.sim.compile import operations, race_hooks, refs, scalars, tiles
 from mgpu.sim.compile.context import Context, Known, Local, Options, Storage
 from mgpu.sim.compile.control import Control
 from mgpu.sim.compile.emitter import Emitter
+from mgpu.sim.compile.recording import skip_event
 from mgpu.sim.compile.storage_choice import find_byte_exact
 from mgpu.sim.compile.warps import compile_warp_region, has_warp_regions, refuse_in_warp
 
@@ -33,6 +34,7 @@ class WarpgroupCode:
       file: file name that the generated code has in tracebacks.
       source_of: the user's source line behind a line number of the generated code.
       sources: the user's source line of each generated line.
+      registers_at_end: as of `Context`.
     """
 
     start: Callable[[Any], Generator[int | None, None, None]]
@@ -40,6 +42,7 @@ class WarpgroupCode:
     file: str
     source_of: Callable[[int], SourceLine]
     sources: tuple[SourceLine, ...] = ()
+    registers_at_end: int | None = 0
 
 
 _PREAMBLE = (
@@ -52,6 +55,7 @@ _NAMESPACE = {
     "partial": partial,
     "NO_VALUES": np.zeros(()),
     "no_write": lambda: None,
+    "skip_event": skip_event,
     **scalars.NAMESPACE,
     **tiles.NAMESPACE,
     **refs.NAMESPACE,
@@ -76,18 +80,18 @@ class WarpgroupCompiler:
     def compile(self) -> WarpgroupCode:
         """Compiles the whole program."""
         context, emitter = self._context, self._context.emitter
-        for line in _PREAMBLE:
+        for line in (*_PREAMBLE, *([race_hooks.PREAMBLE] if context.options.detect_races else [])):
             emitter.prologue(line)
         self._bind_operands()
         self._control.region(context, context.program.jaxpr, ())
         emitter.flush()
-        emitter.line("wg.mma_retire(0)")
         emitter.line("return; yield")  # a generator even if nothing in it waits
         text = emitter.text("run_warpgroup", "wg")
         file = f"<mgpu {context.program.name} warpgroup {context.warpgroup}>"
         namespace = {**_NAMESPACE, **emitter.namespace}
         exec(compile(text, file, "exec"), namespace)  # our own generated code
-        return WarpgroupCode(namespace["run_warpgroup"], text, file, emitter.source_of, tuple(emitter.sources))
+        start, sources = namespace["run_warpgroup"], tuple(emitter.sources)
+        return WarpgroupCode(start, text, file, emitter.source_of, sources, context.registers_at_end)
 
     def _warp_region(self, context: Context, equation: Any, path: Path) -> None:
         compile_warp_region(context, equation, path, self._control.region)
@@ -165,7 +169,7 @@ def compile_warpgroup(
     Raises:
       Unsupported: an operation that the simulator does not run; names the user's line.
     """
-    emitter = Emitter()
+    emitter = Emitter(dict(options.compute_scale).get(warpgroup, 1))
     emitter.source = program.source
     launch = program.launch
     axes: dict[str, Known | Local] = {}

@@ -47,12 +47,15 @@ class Storage:
       name: local that holds the NumPy array, or the list of barriers (flat).
       phase: local that holds the warpgroup's phase bits of a barrier array; "" if no barrier.
       entry: local that counts how often its shared scope has been entered; "" if it is not shared by the CTA.
+      late: local that holds the `LateAllocation` behind `name`, which is None before the warpgroup's first access; ""
+        if there is none.
     """
 
     allocation: Allocation
     name: str
     phase: str = ""
     entry: str = ""
+    late: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,12 +65,16 @@ class Options:
     Attributes:
       record_cycles: cycles that an event costs; None if nothing is recorded.
       numerics: False simulates time only.
-      detect_races: tell `cta.races` of every access to SMEM and of what orders them.
+      detect_races: tell the race detector what is accessed and what orders it.
+      compute_scale: pairs of a warpgroup and the factor on what its work on the SM's shared pipes takes.
+      written_operands: numbers of the GMEM operands in which there can be races: those that the kernel writes.
     """
 
     record_cycles: int | None = None
     numerics: bool = True
     detect_races: bool = False
+    written_operands: frozenset[int] = frozenset()
+    compute_scale: tuple[tuple[int, float], ...] = ()
 
 
 @dataclasses.dataclass
@@ -88,6 +95,10 @@ class Context:
       warp: number of the warp whose code is compiled, inside a warp-level region; else None.
       has_warp_regions: whether the program has such regions anywhere.
       used: variables that some equation reads; results of others need not be computed.
+      loop_depth: loops around the equation that is compiled.
+      registers_at_end: registers per thread that the last `set_max_registers` leaves; 0 if there is none, None if that
+        depends on the run.
+      record: local that stores an event here: the warpgroup's recorder, or nothing outside the recorded window.
     """
 
     emitter: Emitter
@@ -103,6 +114,9 @@ class Context:
     warp: int | None = None
     has_warp_regions: bool = False
     used: set[Any] = dataclasses.field(default_factory=set)  # asked, never iterated
+    loop_depth: int = 0
+    registers_at_end: int | None = 0
+    record: str = "record"
 
     def is_byte_exact(self, allocation: Allocation) -> bool:
         """True if an allocation is stored in its own dtype, so that its bytes can be seen as another one."""

@@ -16,9 +16,11 @@ from mgpu.lang.hopper import AccumulatorSpace
 from mgpu.lang.memory import SMEM
 from mgpu.lang.semaphores import SemaphoreSpace
 from mgpu.sim.compile.context import Context, Known, Local, Storage
+from mgpu.sim.compile.race_hooks import note
 from mgpu.sim.compile.recording import record, windowed_loop
 from mgpu.sim.compile.scalars import is_integer_scalar
-from mgpu.sim.compile.tensor_core import wait_for_mma, zero_accumulator
+from mgpu.sim.compile.tensor_core import read_accumulators, wait_for_mma, zero_accumulator
+from mgpu.sim.compile.turns import note_scan_turn, note_while_turn
 from mgpu.sim.cta import Scope
 from mgpu.sim.values import carrier_dtype, uninitialised
 from mgpu.sites import Edge
@@ -127,9 +129,12 @@ class Control:
             for var, atom in zip(inner[num_consts + num_carry :], xs, strict=True):
                 item = f"{context.expression(atom)}[{counter}]"
                 context.values[var] = Local(emitter.assign(f"{item}.item()" if is_integer_scalar(var.aval) else item))
+            note_scan_turn(context, counter, length, reverse=params["reverse"])
             emitter.spend(cycles=2)  # loop counter and branch
+            context.loop_depth += 1
             with window.iteration(_counter(context, path, names, counter)) if window else contextlib.nullcontext():
                 results = self.region(context, region.jaxpr, (*path, 0))
+            context.loop_depth -= 1
             self._assign(context, names, results[:num_carry])
             for name, value in zip(ys, results[num_carry:], strict=True):
                 emitter.line(f"{name}[{counter}] = {context.expression(value)}")
@@ -160,10 +165,13 @@ class Control:
             # Every turn is an event, so that a loop that never ends meets the engine's limit.
             emitter.flush()
             emitter.line(f"if not {context.expression(goes_on)}: break")
+            note_while_turn(context, condition.jaxpr, condition.jaxpr.invars[-num_carry:])
+            context.loop_depth += 1
             if window:
                 emitter.line(f"{turn} += 1")
             with window.iteration(_counter(context, path, names, turn)) if window else contextlib.nullcontext():
                 results = self.region(context, body.jaxpr, (*path, 1))
+            context.loop_depth -= 1
             self._assign(context, names, results)
         if window:
             window.close()
@@ -184,7 +192,10 @@ class Control:
             context.values[out] = value
 
     def _run_state(self, context: Context, equation: Any, path: Path) -> None:
-        """Arrays become registers that the region may write; the results are what they hold at its end."""
+        """Arrays become registers that the region may write; the results are what they hold at its end.
+
+        What the region returns, if anything, comes before that, as in Mosaic GPU.
+        """
         emitter = context.emitter
         (region,) = regions_of(equation)
         initial = [context.read(atom) for atom in equation.invars]
@@ -194,15 +205,20 @@ class Control:
             context.values[var] = storage
             value = initial[list(region.jaxpr.invars).index(var)]
             emitter.line(f"{storage.name}[...] = {context.expression(value)}")
-        self.region(context, region.jaxpr, (*path, 0))
+        returned = self.region(context, region.jaxpr, (*path, 0))
         if any(isinstance(var.aval.memory_space, AccumulatorSpace) for var in region.allocated):
             wait_for_mma(context, 0, -1)
+            read_accumulators(context)
+        finals = iter([*returned, *(self._final_value(context, var) for var in region.allocated)])
         for out, var in zip(equation.outvars, region.jaxpr.invars, strict=True):
-            storage = context.read(var)
-            if var in region.allocated and isinstance(storage, Storage):
-                suffix = ".item()" if is_integer_scalar(out.aval) else ".copy()"
-                storage = Local(emitter.assign(f"{storage.name}{suffix}"))
-            context.values[out] = storage
+            context.values[out] = next(finals) if var in region.allocated else context.read(var)
+
+    def _final_value(self, context: Context, var: Any) -> Any:
+        storage = context.read(var)
+        if not isinstance(storage, Storage):
+            return storage
+        suffix = ".item()" if is_integer_scalar(var.aval.inner_aval) else ".copy()"
+        return Local(context.emitter.assign(f"{storage.name}{suffix}"))
 
     def _enter_scope(self, context: Context, path: Path, allocations: list[Allocation]) -> None:
         emitter = context.emitter
@@ -213,19 +229,24 @@ class Control:
                 "allocating SMEM or barriers inside a warp-level region", "Allocate it around the region."
             )
         emitter.prologue(f"{entries} = 0")
-        names = ", ".join(_storage_name(allocation) for allocation in allocations)
+        late = [allocation for allocation in allocations if _is_late(allocation)]
+        names = ", ".join(_late_name(a) if a in late else _storage_name(a) for a in allocations)
         is_top = len(path) == 1
         emitter.flush()
         emitter.line(f"{names}, = cta.enter({scope}, {entries})")
+        for allocation in late:
+            # A warp of its own shares the locals of its warpgroup and cannot set them.
+            first = f"{_late_name(allocation)}.get()" if context.has_warp_regions else "None"
+            emitter.line(f"{_storage_name(allocation)} = {first}")
         emitter.line(f"{entries} += 1")
         if is_top and context.program.launch.cluster_size > 1:
             # Behind the initialisation stands a cluster barrier, whose time belongs to the CTA's setup.
             emitter.line("yield 1")
         if not is_top and context.program.launch.num_threads > 1:
             # Barriers must be initialised before anybody uses them. The top scope's are, before the CTA starts.
+            note(context, "meet")
             emitter.line("if not cta.sync.arrive_and_wait(process): yield None")
-            if context.options.detect_races:
-                emitter.line("if cta.races: cta.races.synchronised()")
+            note(context, "met")
 
 
 def _counter(context: Context, path: Path, carried: Sequence[str], turn: str) -> str:
@@ -237,6 +258,14 @@ def _counter(context: Context, path: Path, carried: Sequence[str], turn: str) ->
 def _is_shared(allocation: Allocation) -> bool:
     space = allocation.aval.memory_space
     return isinstance(space, (BarrierSpace, SemaphoreSpace)) or getattr(space, "kind", None) is SMEM
+
+
+def _is_late(allocation: Allocation) -> bool:
+    return _is_shared(allocation) and not isinstance(allocation.aval.memory_space, SemaphoreSpace)
+
+
+def _late_name(allocation: Allocation) -> str:
+    return f"L{allocation.number}"
 
 
 def _entries(allocation: Allocation) -> str:
@@ -252,14 +281,15 @@ def _storage_name(allocation: Allocation) -> str:
 def _storage(context: Context, allocation: Allocation) -> Storage:
     """Emits what makes a fresh allocation, and returns where it is."""
     emitter, aval = context.emitter, allocation.aval
+    late = _late_name(allocation) if _is_late(allocation) and not context.has_warp_regions else ""
     if isinstance(aval.memory_space, BarrierSpace):
         phase = f"phase{allocation.number}"
         emitter.line(f"{phase} = 0")
         if context.has_warp_regions:
             emitter.line(f"{phase}_warps = [0, 0, 0, 0]")
-        return Storage(allocation, _storage_name(allocation), phase, _entries(allocation))
+        return Storage(allocation, _storage_name(allocation), phase, _entries(allocation), late)
     if _is_shared(allocation):
-        return Storage(allocation, _storage_name(allocation), entry=_entries(allocation))
+        return Storage(allocation, _storage_name(allocation), entry=_entries(allocation), late=late)
     name = f"R{allocation.number}"
     if isinstance(aval.memory_space, AccumulatorSpace):
         emitter.line(f"{name} = {zero_accumulator(aval)}")

@@ -9,7 +9,7 @@ from mgpu.frontend.regions import Path
 from mgpu.lang.primitive import View
 from mgpu.sim.compile.boxes import BoxText, box_of, reduce_box, select_box
 from mgpu.sim.compile.context import Context, Rule
-from mgpu.sim.compile.race_hooks import note, note_load, note_store
+from mgpu.sim.compile.race_hooks import note, note_global_load, note_load, note_shares, note_store
 from mgpu.sim.compile.recording import operands_of, record, site_of
 from mgpu.sim.compile.refs import Part, Selection, select
 from mgpu.sim.compile.synchronisation import barrier_of
@@ -22,7 +22,7 @@ def _copy_gmem_to_smem(context: Context, equation: Any, path: Path) -> None:
     emitter, params = context.emitter, equation.params
     src, dst, barrier_view, predicate = operands_of(equation)
     box = select_box(context, src)
-    target = select(context, dst)
+    target = select(context, dst, has_values=context.options.numerics)
     barrier, slot = barrier_of(context, barrier_view)
     site = site_of(context, path)
     record(context, site, Edge.BEGIN, slot)
@@ -36,7 +36,7 @@ def _copy_gmem_to_smem(context: Context, equation: Any, path: Path) -> None:
             target_text = source = "NO_VALUES"
         call = f"wg.load({target_text}, {source}, {box.box}, {barrier.base}[{slot}], {slot}, {box.num_bytes}, {site})"
         condition = "True" if predicate is None else context.expression(predicate)
-        note_load(context, target, f"{barrier.base}[{slot}]", condition)
+        note_load(context, target, box, f"{barrier.base}[{slot}]", predicate="" if predicate is None else condition)
         emitter.line(call if predicate is None else f"if {condition}: {call}")
     else:
         assert predicate is None
@@ -61,17 +61,24 @@ def _collective_load(
     barriers, slot = _at_peers(context, constant, barrier[0], f"{barrier[0].storage.name}[{barrier[1]}]"), barrier[1]
     position = emitter.assign(f"cta.position({constant})", "position")
     if partition == "replicated":
-        part, targets = box, f"[{target.text}]"
+        part, piece, targets = box, target, f"[{target.text}]"
     else:
         part, piece = _slice(context, box, target, count, axis, position, is_multicast=partition is None)
         targets = f"[{target.text}]" if partition else _at_peers(context, constant, target, piece.text)
     source = part.source(fill)
+    own = f"{barrier[0].base}[{slot}]"
+    if partition is None:
+        storage = target.storage
+        buffers = f"cta.peer_buffers({constant}, {storage.allocation.number}, {storage.entry} - 1)"
+        note_shares(context, piece, buffers, barriers, own)
+        note_global_load(context, part, own)
+    else:
+        note_load(context, target, part, f"{barriers}[0]", share=True)
+        note(context, "arrive", own, condition=f"{position} == 0")
     if not context.options.numerics:
         source, targets = "NO_VALUES", f"[NO_VALUES] * {count if partition is None else 1}"
-    method = "load_multicast" if partition is None else "load_led"
-    emitter.line(
-        f"wg.{method}({constant}, {targets}, {source}, {part.box}, {barriers}, {slot}, {part.num_bytes}, {site})"
-    )
+    destination = f"{constant}, {targets}, {source}, {part.box}, {barriers}, {slot}, {part.num_bytes}, {site}"
+    emitter.line(f"wg.load_collective({destination}, {partition is not None})")
 
 
 def _at_peers(context: Context, axes: str, selection: Selection, text: str) -> str:
@@ -150,7 +157,7 @@ def _copy_smem_to_gmem(context: Context, equation: Any, path: Path) -> None:
     emitter, params = context.emitter, equation.params
     src, dst, predicate = operands_of(equation)
     box = select_box(context, dst)
-    source = select(context, src)
+    source = select(context, src, has_values=context.options.numerics)
     site = site_of(context, path)
     record(context, site, Edge.BEGIN)
     emitter.spend(cycles=context.device.tma_issue_cycles)
@@ -161,7 +168,10 @@ def _copy_smem_to_gmem(context: Context, equation: Any, path: Path) -> None:
         write = _store_write(context, box, source.text, params["reduction_op"], dst)
     call = f"wg.store({write}, {box.box}, {box.num_bytes}, {params['commit_group']}, {site})"
     condition = "True" if predicate is None else context.expression(predicate)
-    note_store(context, source, params["commit_group"], condition)
+    unless = "" if predicate is None else condition
+    note_store(context, source, box, reduces=params["reduction_op"] is not None, predicate=unless)
+    if params["commit_group"]:
+        note(context, "close_group", condition=unless)
     emitter.line(call if predicate is None else f"if {condition}: {call}")
     record(context, site, Edge.END)
 
@@ -181,17 +191,16 @@ def _store_write(context: Context, box: BoxText, source: str, reduction_op: str 
 def _commit_group(context: Context, equation: Any, path: Path) -> None:
     context.emitter.flush()
     context.emitter.line("wg.commit_stores()")
-    note(context, "close_store_group")
+    note(context, "close_group")
 
 
 def _wait_smem_to_gmem(context: Context, equation: Any, path: Path) -> None:
     site = site_of(context, path)
     record(context, site, Edge.BEGIN)
-    context.emitter.flush()
     n, read_only = equation.params["n"], equation.params["wait_read_only"]
     # One cycle more than the data needs: who waited goes on after the write, not beside it.
-    context.emitter.line(f"yield wg.store_wait({n}, {read_only}) + 1")
-    note(context, "store_waited", n)
+    context.emitter.wait(f"wg.store_wait({n}, {read_only}, owed) + 1")
+    note(context, "store_waited", n, read_only)
     record(context, site, Edge.END)
 
 

@@ -20,13 +20,17 @@ NO_WORK = Work()
 class Emitter:
     """Source text of one generator function, and what its names mean.
 
+    Args:
+      compute_scale: factor on what work on the SM's shared pipes takes, for what-ifs.
+
     Attributes:
       namespace: globals of the generated function.
       sources: the user's source line of each generated line.
       source: the user's line that is being compiled.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, compute_scale: float = 1) -> None:
+        self._compute_scale = compute_scale
         self.namespace: dict[str, Any] = {}
         self.sources: list[SourceLine] = []
         self.source = SourceLine("", 0, "")
@@ -41,6 +45,13 @@ class Emitter:
         self._ready_after: dict[str, int] = {}
         self._chain_cycles = 0
         self._may_owe = False
+        self._has_waited = False  # a wait ended, and nothing has been spent since then
+        self._done: list[set[str]] = [set()]  # for each open block, what `once` has emitted in it
+
+    @property
+    def is_unconditional(self) -> bool:
+        """True outside loops and branches: what is emitted here runs exactly once."""
+        return self._depth == 0
 
     def line(self, text: str) -> None:
         """Appends a line at the current depth."""
@@ -57,10 +68,18 @@ class Emitter:
         self.settle()
         self.line(header)
         self._depth += 1
+        self._done.append(set())
         yield
         self.settle()
         self.line("pass")
+        self._done.pop()
         self._depth -= 1
+
+    def once(self, name: str, text: str) -> None:
+        """Appends a line unless this block, or one around it, already holds it; `name` tells such lines apart."""
+        if not any(name in done for done in self._done):
+            self._done[-1].add(name)
+            self.line(text)
 
     def fresh(self, prefix: str = "v") -> str:
         """Returns a new local name."""
@@ -96,15 +115,17 @@ class Emitter:
         self._ready_after[result] = begin + latency_cycles
         self._chain_cycles = max(self._chain_cycles, begin + latency_cycles)
 
-    def elapsed(self) -> str:
+    def elapsed(self, *, is_event: bool = True) -> str:
         """Returns the expression of the private cycles that have passed since `engine.now`.
 
-        For what only the warpgroup itself sees, such as recording an event: it needs no `flush`.
+        For what only the warpgroup itself sees, such as recording an event: it needs no `flush`. Something that is not
+        an event on the device (`is_event`) leaves the order among equal times as it is.
         """
         if self._work != NO_WORK:
             self.flush()
         self._cycles = math.ceil(self._cycles)
-        self._leads.append(self._cycles)
+        if is_event:
+            self._leads.append(self._cycles)
         return " + ".join([*(["owed"] if self._may_owe else []), *([str(self._cycles)] if self._cycles else [])])
 
     def flush(self) -> None:
@@ -122,15 +143,32 @@ class Emitter:
             self.line("owed = lead = 0")
         self._may_owe = False
         if self._work != NO_WORK:
+            if self._compute_scale != 1:
+                self._work = Work(*(math.ceil(amount * self._compute_scale) for amount in self._work))
+                self._chain_cycles = math.ceil(self._chain_cycles * self._compute_scale)
             done = f"run_work(engine.now, {self.constant(self._work)}) - engine.now"
             self.line(f"yield max({done}, {self._chain_cycles})" if self._chain_cycles else f"yield {done}")
             self._work = NO_WORK
         self._ready_after.clear()
         self._chain_cycles = 0
 
+    def wait(self, call: str) -> None:
+        """Emits a wait for the warpgroup's own asynchronous work: nobody else sees it, so it is owed like a cost.
+
+        Args:
+          call: expression of how many cycles the wait takes from `owed` cycles after `engine.now`.
+        """
+        self.settle()
+        self.line(f"wait = {call}")
+        self.line("if wait: lead = owed; owed += wait")
+        self._leads, self._has_waited = [0], True  # what follows is a sleep of its own
+        self._ready_after.clear()
+        self._chain_cycles = 0
+
     def settle(self) -> None:
         """Moves private cycles into the run-time debt `owed`, for borders of control flow."""
-        if self._work != NO_WORK:
+        # Where a wait just ended, a sleep would begin; but in another block it could not be told from the wait's own.
+        if self._work != NO_WORK or (self._has_waited and not self._cycles):
             self.flush()
         cycles, lead = self._take_cycles()
         if cycles:
@@ -145,7 +183,7 @@ class Emitter:
         Order among equal times is that of scheduling. The engine takes a sleep as scheduled at that event, as if it had
         ended a sleep of its own: so recording events does not change the order. "lead" is what `settle` noted.
         """
-        cycles, self._cycles = math.ceil(self._cycles), 0.0
+        cycles, self._cycles, self._has_waited = math.ceil(self._cycles), 0.0, False
         leads, self._leads = [lead for lead in self._leads if lead < cycles], []
         if not leads:
             return cycles, "lead" if self._may_owe else ""

@@ -1,65 +1,217 @@
-"""Telling the race detector, from generated code, which shared memory is accessed; nothing is emitted without it."""
+"""Telling the race detector, from generated code, what is accessed and what orders it; nothing is emitted without it.
+
+The generated code has two locals: `races` watches the CTA's SMEM and barriers, and is None in a CTA that is not watched
+in full; `global_races` watches GMEM, in every CTA.
+"""
 
 from __future__ import annotations
 
+import ast
+import re
+
+import numpy as np
+
 from mgpu.frontend.program import KernelProgram
 from mgpu.frontend.regions import walk
-from mgpu.lang.memory import SMEM
-from mgpu.lang.primitive import View
+from mgpu.lang.primitive import views_of
+from mgpu.sim.compile.boxes import BoxText, overlap
 from mgpu.sim.compile.context import Context
 from mgpu.sim.compile.refs import Selection
 from mgpu.sim.races import Place
+from mgpu.sim.races.cta import THREADS_PER_WARPGROUP
+from mgpu.sim.races.report import REMOTE_ATOMIC, REMOTE_STORE, TMA_LOAD, TMA_REDUCTION, TMA_STORE, WGMMA
 
-_NOT_FOLLOWED = ("semaphore", "core_map", "mpmd_map", "barrier_test", "async_store_smem", "atomic", "cluster")
-
-
-def can_detect_races(program: KernelProgram) -> bool:
-    """True if the detector follows everything that orders accesses in a program: no clusters, warps or semaphores."""
-    if program.launch.cluster_size > 1:
-        return False
-    names = (step.equation.primitive.name for step in walk(program))
-    return not any(part in name for name in names for part in _NOT_FOLLOWED)
+PREAMBLE = "races = cta.races; global_races = cta.global_races"
+_WRITES = frozenset(("swap", "addupdate", "store", "atomic", "copy_smem_to_gmem"))
 
 
-def _place(context: Context, what: str, selection: Selection) -> str:
-    name = selection.storage.allocation.name
-    return context.emitter.constant(Place(what, str(context.emitter.source), name, context.warpgroup))
+def written_operands(program: KernelProgram) -> frozenset[int]:
+    """Returns the numbers of the GMEM operands that some operation of a program writes; the others cannot race."""
+    written: set[int] = set()
+    for step in walk(program):
+        if step.equation.primitive.name in _WRITES:
+            found = [step.refs[view.ref] for view in views_of(step.equation) if view.ref in step.refs]
+            written.update(allocation.number for allocation in found if not allocation.path)
+    for number, output in program.input_output_aliases:  # one memory under two names
+        pair = {number, len(program.in_avals) + output}
+        written |= pair if pair & written else set()
+    return frozenset(written)
 
 
-def note_access(context: Context, view: View, selection: Selection, *, is_store: bool) -> None:
-    """Emits an access by the warpgroup itself; ignores memory other than SMEM."""
-    if context.options.detect_races and view.space is SMEM:
-        what = "write" if is_store else "read"
-        place = _place(context, what, selection)
-        context.emitter.line(f"if cta.races: cta.races.{what}({context.warpgroup}, {selection.text}, {place})")
+def thread_number(context: Context) -> int:
+    """Returns the number under which the detector knows the warpgroup, or the warp, whose code is compiled."""
+    return THREADS_PER_WARPGROUP * context.warpgroup + (0 if context.warp is None else 1 + context.warp)
 
 
-def note_load(context: Context, selection: Selection, barrier: str, condition: str = "True") -> None:
-    """Emits the start of a TMA load, under a condition if there is one."""
+def _is_watched(context: Context, selection: Selection) -> bool:
+    return context.options.detect_races and selection.storage.allocation.number in context.options.written_operands
+
+
+def _view_text(selection: Selection) -> str:
+    """Returns the expression of a NumPy view of what is selected, also of a single element."""
+    if selection.is_whole:
+        return selection.base
+    return f"{selection.base}[{', '.join([*(part.text for part in selection.parts), '...'])}]"
+
+
+def inside_view(array: np.ndarray, starts: tuple[int, ...], sides: tuple[int, ...]) -> np.ndarray:
+    """Returns the part of a box that lies inside an array, as a view."""
+    return array[overlap(array.shape, starts, sides)[0]]
+
+
+def _box_text(context: Context, box: BoxText) -> str:
+    """Returns the expression of a view of a GMEM box, without what lies outside its array."""
+    if box.inside == "True":
+        return _view_text(box.selection)
+    clipped = f"{context.emitter.constant(inside_view)}({box.selection.base}, {box.corner}, {box.sides})"
+    return clipped if box.inside == "False" else f"({_view_text(box.selection)} if {box.inside} else {clipped})"
+
+
+def _access(context: Context, what: str, selection: Selection, space: str, text: str) -> str:
+    """Returns the arguments that tell the detector of an access: the place, the array, and the values of its indices.
+
+    The view is not made at every access: the detector makes it when it meets a place with new values.
+
+    Args:
+      context: what is being compiled.
+      what: see `Place`.
+      selection: what is accessed.
+      space: "SMEM" or "GMEM".
+      text: expression of the view.
+    """
+    constants = context.emitter.namespace
+    names = [node.id for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.Name)]
+    array = next(name for name in re.findall(r"\w+", selection.base) if name in names and name not in constants)
+    values = sorted({name for name in names if name not in constants} - {array})
+    view = eval(f"lambda {', '.join([array, *values])}: {text}", dict(constants))  # our own generated code
+    name, line = selection.storage.allocation.name, str(context.emitter.source)
+    place = context.emitter.constant(Place(what, line, name, context.warpgroup, context.warp, space, view))
+    return f"{place}, {array}, ({''.join(value + ', ' for value in values)})"
+
+
+def _emit_access(
+    context: Context, what: str, selection: Selection, text: str, call: str, condition: str, space: str
+) -> None:
+    """Emits a call for an access, or one for each row that an index array selects.
+
+    Args:
+      context, what, selection, space, text: as of `_access`.
+      call: the call, with a place for the arguments of the access.
+      condition: when it is made; "" for always.
+    """
+    emitter = context.emitter
+    gathered = next((part for part in selection.parts if part.gathers), None)
+    head = f"if {condition}:" if condition else ""
+    if gathered is None:
+        emitter.line(f"{head} {call.format(_access(context, what, selection, space, text))}".strip())
+        return
+    row = emitter.fresh("row")
+    index = ", ".join([*(row if part is gathered else part.text for part in selection.parts), "..."])
+    access = _access(context, what, selection, space, f"{selection.base}[{index}]")
+    emitter.line(head or "if True:")
+    emitter.line(f"    for {row} in {gathered.start}.tolist(): {call.format(access)}")
+
+
+def note_access(context: Context, selection: Selection, kind: str) -> None:
+    """Emits an access by the warpgroup itself to SMEM, or to an operand in GMEM that somebody writes.
+
+    Args:
+      context: what is being compiled.
+      selection: what is accessed.
+      kind: "read", "write", or "update" for atomics.
+    """
+    if not context.options.detect_races:
+        return
+    thread, what, text = thread_number(context), "atomic" if kind == "update" else kind, _view_text(selection)
+    if selection.storage.allocation.path:
+        _emit_access(context, what, selection, text, f"races.{kind}({thread}, {{}})", "races", "SMEM")
+    elif _is_watched(context, selection):
+        _emit_access(context, what, selection, text, f"global_races.{kind}_global({thread}, {{}})", "", "GMEM")
+
+
+def note_load(
+    context: Context, target: Selection, box: BoxText, barrier: str, *, predicate: str = "", share: bool = False
+) -> None:
+    """Emits the start of a TMA load, or of a share of a collective one, to which the CTA's own arrival does not belong.
+
+    Args:
+      context: what is being compiled.
+      target, box: to where, and from where.
+      barrier: expression of the mbarrier that takes the bytes.
+      predicate: expression of the condition under which the load starts; "" if it always does.
+      share: whether it is a share of a collective load.
+    """
+    if not context.options.detect_races:
+        return
+    method = "load_share" if share else "load"
+    condition = f" and {predicate}" if predicate else ""
+    access = _access(context, TMA_LOAD, target, "SMEM", _view_text(target))
+    context.emitter.line(f"if races{condition}: races.{method}({thread_number(context)}, {access}, {barrier})")
+    note_global_load(context, box, barrier, predicate)
+
+
+def note_global_load(context: Context, box: BoxText, barrier: str, predicate: str = "") -> None:
+    """Emits that a TMA load reads GMEM, if somebody writes that operand."""
+    if _is_watched(context, box.selection):
+        call = f"global_races.load_global({thread_number(context)}, {{}}, {barrier})"
+        _emit_access(context, TMA_LOAD, box.selection, _box_text(context, box), call, predicate, "GMEM")
+
+
+def note_shares(context: Context, target: Selection, buffers: str, barriers: str, own: str) -> None:
+    """Emits the start of this CTA's share of a multicast load.
+
+    Args:
+      context: what is being compiled.
+      target: what it fills of a buffer.
+      buffers, barriers: expressions of the lists of that buffer in all CTAs, and of the mbarriers that take the bytes.
+      own: expression of its own mbarrier, on which it arrives.
+    """
     if context.options.detect_races:
-        place = _place(context, "TMA load", selection)
-        context.emitter.line(
-            f"if cta.races and {condition}: cta.races.load({context.warpgroup}, {selection.text}, {barrier}, {place})"
-        )
+        thread, emitter = thread_number(context), context.emitter
+        place, _, index = _access(context, TMA_LOAD, target, "SMEM", _view_text(target)).split(", ", 2)
+        emitter.line("if races:")
+        share = f"races.load_share({thread}, {place}, there, {index}, completing)"
+        emitter.line(f"    for there, completing in zip({buffers}, {barriers}): {share}")
+        emitter.line(f"    races.arrive({thread}, {own})")
 
 
-def note_store(context: Context, selection: Selection, closes_group: bool, condition: str = "True") -> None:
-    """Emits the start of a TMA store, under a condition if there is one."""
-    if context.options.detect_races:
-        place = _place(context, "TMA store", selection)
-        call = f"cta.races.store({context.warpgroup}, {selection.text}, {closes_group}, {place})"
-        context.emitter.line(f"if cta.races and {condition}: {call}")
+def note_store(context: Context, source: Selection, box: BoxText, *, reduces: bool, predicate: str = "") -> None:
+    """Emits the start of a TMA store or reduction, under a condition if there is one."""
+    if not context.options.detect_races:
+        return
+    what, thread = TMA_REDUCTION if reduces else TMA_STORE, thread_number(context)
+    condition = f" and {predicate}" if predicate else ""
+    access = _access(context, TMA_STORE, source, "SMEM", _view_text(source))
+    context.emitter.line(f"if races{condition}: races.store({thread}, {access})")
+    call = f"global_races.store_global({thread}, {{}})"
+    _emit_access(context, what, box.selection, _box_text(context, box), call, predicate, "GMEM")
 
 
 def note_mma(context: Context, operands: list[Selection]) -> None:
     """Emits the start of a wgmma that reads these operands from SMEM."""
     if context.options.detect_races:
-        views = "".join(f"({selection.text}, {_place(context, 'wgmma', selection)}), " for selection in operands)
-        context.emitter.line(f"if cta.races: cta.races.mma({context.warpgroup}, ({views}))")
+        accesses = [_access(context, WGMMA, selection, "SMEM", _view_text(selection)) for selection in operands]
+        tuples = "".join(f"({access}), " for access in accesses)
+        context.emitter.line(f"if races: races.mma({thread_number(context)}, ({tuples}))")
 
 
-def note(context: Context, event: str, *arguments: object) -> None:
-    """Emits an event that orders accesses: commit, waited, mma_waited, store_waited, close_store_group."""
+def note_remote_store(context: Context, target: Selection, barrier: str, site: int, *, is_atomic: bool) -> None:
+    """Emits a store of registers to SMEM of another CTA, which completes on the mbarrier there."""
+    if context.options.detect_races:
+        access = _access(context, REMOTE_ATOMIC if is_atomic else REMOTE_STORE, target, "SMEM", _view_text(target))
+        source = f"({context.warpgroup}, {site}, cta.index)"
+        context.emitter.line(f"if races: races.store_remote({thread_number(context)}, {access}, {barrier}, {source})")
+
+
+def note(context: Context, event: str, *arguments: object, condition: str = "") -> None:
+    """Emits an event that orders accesses: a method of `CtaRaces` that takes the thread's number first."""
     if context.options.detect_races:
         rest = "".join(f", {argument}" for argument in arguments)
-        context.emitter.line(f"if cta.races: cta.races.{event}({context.warpgroup}{rest})")
+        test = f"races and {condition}" if condition else "races"
+        context.emitter.line(f"if {test}: races.{event}({thread_number(context)}{rest})")
+
+
+def note_semaphore(context: Context, event: str, semaphore: str) -> None:
+    """Emits a signal of a semaphore, or what acquires those of others: "signal" or "acquire"."""
+    if context.options.detect_races and context.options.written_operands:
+        context.emitter.line(f"global_races.{event}({thread_number(context)}, {semaphore})")

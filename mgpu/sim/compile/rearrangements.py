@@ -110,6 +110,13 @@ def _split(context: Context, equation: Any, path: Path) -> None:
         begin += int(size)
 
 
+def _unstack(context: Context, equation: Any, path: Path) -> None:
+    array, before = context.expression(equation.invars[0]), ":, " * int(equation.params["axis"])
+    for number, out in enumerate(equation.outvars):
+        suffix = ".item()" if is_integer_scalar(out.aval) else ""
+        context.values[out] = Local(context.emitter.assign(f"{array}[{before}{number}]{suffix}"))
+
+
 def _dot_general(context: Context, equation: Any, path: Path) -> None:
     raise context.unsupported(
         "a matrix product of arrays in registers (dot_general)",
@@ -124,5 +131,6 @@ RULES: dict[str, Rule] = {
     "rev": _rev,
     "pad": _pad,
     "split": _split,
+    "unstack": _unstack,
     "dot_general": _dot_general,
 }

@@ -21,6 +21,8 @@ from mgpu.lang.primitive import View
 from mgpu.lang.ref_union import UnionMemberTransform
 from mgpu.lang.transforms import bits_of
 from mgpu.sim.compile.context import Context, Storage
+from mgpu.sim.compile.tile_cuts import NAMESPACE as TILE_CHECKS
+from mgpu.sim.compile.tile_cuts import check_tiles, tiles_of
 from mgpu.sim.values import from_carrier, to_carrier
 
 
@@ -51,6 +53,7 @@ NAMESPACE = {
     "check_rows": check_rows,
     "to_carrier": to_carrier,
     "from_carrier": from_carrier,
+    **TILE_CHECKS,
 }
 
 
@@ -132,34 +135,43 @@ class Selection:
         return tuple(f"{part.start} * {pitch}" for part, pitch in pairs if part.start != 0)
 
 
-def select(context: Context, view: View, *, checked: bool = True) -> Selection:
+def select(context: Context, view: View, *, checked: bool = True, has_values: bool = True) -> Selection:
     """Resolves a ref operand, and emits bounds checks for what is not known to be inside.
 
     Args:
       context: what is being compiled.
       view: the operand, over jaxpr variables.
       checked: False leaves bounds to the caller (TMA may cross the border of GMEM).
+      has_values: False if the caller wants to know where the operand is but does not access its values.
 
     Raises:
       Unsupported: a transform that the simulator has no view for.
     """
     storage = context.values[view.ref]
     assert isinstance(storage, Storage)
+    if storage.late and has_values:
+        context.emitter.once(storage.name, f"if {storage.name} is None: {storage.name} = {storage.late}.get()")
     selection = _whole(storage, storage.name, tuple(view.base.shape), np.dtype(view.base.dtype))
     aval: Any = view.base
+    tiles = tiles_of(aval.memory_space, len(aval.shape))
     for transform in view.transforms:
         aval = transform.transform_type(aval)
         if isinstance(transform, NDIndexer):
+            tiles = check_tiles(context, storage.allocation.name, transform.indices, tiles)
             selection = _index(context, selection, transform, checked=checked)
         elif isinstance(transform, TransposeTransform):
+            tiles = tuple(tiles[axis] for axis in transform.permutation)
             order = tuple(selection.order[axis] for axis in transform.permutation)
             selection = dataclasses.replace(selection, order=order)
         elif isinstance(transform, ReshapeTransform):
             selection = _reshape(context, selection, tuple(transform.shape))
+            tiles = (1,) * len(transform.shape)
         elif isinstance(transform, BitcastTransform):
             selection = _bitcast(context, selection, tuple(aval.shape), np.dtype(transform.dtype))
+            tiles = (1,) * len(aval.shape)
         elif isinstance(transform, UnionMemberTransform):
             selection = _union_member(context, selection, transform)
+            tiles = tiles_of(transform.memory_space, len(transform.shape))
         elif isinstance(transform, (PeerCtaTransform, MulticastTransform)):
             selection = _remote(context, selection, transform)
         else:

@@ -1,7 +1,8 @@
 """Scalar integer and boolean arithmetic: Python numbers, folded when known.
 
 Integers wrap around as the hardware's do. Wrapping costs time, so it is left out where a literal operand is too small
-to reach it from an index. Division by zero gives 0 instead of an error: kernels compute both sides of a select.
+to reach it from an index. Division by zero sets all bits instead of raising an error, as XLA defines it: kernels
+compute both sides of a select.
 
 Index arithmetic takes no time. The compiler hoists it out of loops, turns products into running sums and issues the
 rest on the uniform datapath beside the warp's other instructions; how an index is written down does not decide how
@@ -22,21 +23,21 @@ _SMALL = 1 << 16
 
 
 def c_divide(a: int, b: int) -> int:
-    """Divides integers as C does: truncating toward zero; by zero gives 0."""
+    """Divides integers as C does: truncating toward zero; by zero gives -1."""
     if b == 0:
-        return 0
+        return -1
     quotient = abs(a) // abs(b)
     return quotient if (a < 0) == (b < 0) else -quotient
 
 
 def c_remainder(a: int, b: int) -> int:
-    """Returns the remainder of `c_divide`, which has the sign of `a`."""
-    return a - b * c_divide(a, b) if b else 0
+    """Returns the remainder of `c_divide`, which has the sign of `a`; by zero gives `a`."""
+    return a - b * c_divide(a, b)
 
 
 def floor_remainder(a: int, b: int) -> int:
-    """Returns the remainder with the sign of `b`, as Python and `jnp.remainder` do; by zero gives 0."""
-    return a % b if b else 0
+    """Returns the remainder with the sign of `b`, as Python and `jnp.remainder` do; by zero gives `a`."""
+    return a % b if b else a
 
 
 def wrap(value: int, bits: int, signed: bool) -> int:
@@ -45,7 +46,33 @@ def wrap(value: int, bits: int, signed: bool) -> int:
     return value - (1 << bits) if signed and value >> (bits - 1) else value
 
 
-NAMESPACE = {"c_divide": c_divide, "c_remainder": c_remainder, "floor_remainder": floor_remainder, "wrap": wrap}
+def shift_left(a: int, count: int, bits: int, signed: bool) -> int:
+    """Shifts by 0 to `bits` - 1 places; any other count leaves nothing."""
+    return wrap(a << count, bits, signed) if 0 <= count < bits else 0
+
+
+def shift_right_arithmetic(a: int, count: int, bits: int, signed: bool) -> int:
+    """Shifts in copies of the highest bit, also of an unsigned number's; any count but 0 to `bits` - 1 leaves these."""
+    return wrap(wrap(a, bits, True) >> (count if 0 <= count < bits else bits - 1), bits, signed)
+
+
+def shift_right_logical(a: int, count: int, bits: int, signed: bool) -> int:
+    """Shifts in zeros; any count but 0 to `bits` - 1 leaves nothing."""
+    return wrap(wrap(a, bits, False) >> count, bits, signed) if 0 <= count < bits else 0
+
+
+_SHIFTS: dict[str, Callable[[int, int, int, bool], int]] = {
+    "shift_left": shift_left,
+    "shift_right_arithmetic": shift_right_arithmetic,
+    "shift_right_logical": shift_right_logical,
+}
+NAMESPACE = {
+    "c_divide": c_divide,
+    "c_remainder": c_remainder,
+    "floor_remainder": floor_remainder,
+    "wrap": wrap,
+    **_SHIFTS,
+}
 
 
 def _power(a: int, y: int) -> int:
@@ -69,10 +96,8 @@ _BINARY: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
     "and": ("{} & {}", lambda a, b: a & b),
     "or": ("{} | {}", lambda a, b: a | b),
     "xor": ("{} ^ {}", lambda a, b: a ^ b),
-    "shift_left": ("{} << {}", lambda a, b: a << b),
-    "shift_right_arithmetic": ("{} >> {}", lambda a, b: a >> b),
 }
-_WRAPPING = ("add", "sub", "mul", "shift_left")
+_WRAPPING = ("add", "sub", "mul", "div")
 
 
 def is_integer_scalar(aval: Any) -> bool:
@@ -101,8 +126,8 @@ def _compile(context: Context, equation: Any, operands: list[Any], dtype: Any) -
         return _binary(context, name, operands, dtype)
     if name == "convert_element_type":
         return _convert(context, operands[0], equation.invars[0].aval.dtype, dtype)
-    if name == "shift_right_logical":
-        return _shift_right_logical(context, operands, dtype)
+    if name in _SHIFTS:
+        return _shift(context, name, operands, dtype)
     if name == "select_n":
         return _select(context, operands)
     if name == "not":
@@ -144,6 +169,7 @@ def _binary(context: Context, name: str, operands: list[Any], dtype: Any) -> Kno
         value, operator = context.expression(operands[0]), "//" if name == "div" else "%"
         by = operands[1].value
         text = f"{value} {operator} {by} if {value} >= 0 else -(-{value} {operator} {by})"
+        wraps = False
     if wraps and not _cannot_overflow(name, operands, dtype):
         text = f"wrap({text}, {_layout(dtype)})"
     return Local(context.emitter.assign(text))
@@ -184,13 +210,16 @@ def _convert(context: Context, operand: Any, source: Any, dtype: Any) -> Known |
     return _unary(context, operand, f"wrap({{}}, {bits}, {signed})", lambda a: wrap(a, bits, signed))
 
 
-def _shift_right_logical(context: Context, operands: list[Any], dtype: Any) -> Known | Local:
+def _shift(context: Context, name: str, operands: list[Any], dtype: Any) -> Known | Local:
     bits, signed = _bits(dtype)
     if all(isinstance(x, Known) for x in operands):
-        value, count = (x.value for x in operands)
-        return Known(wrap(wrap(value, bits, False) >> count, bits, signed))
+        known, places = (x.value for x in operands)
+        return Known(_SHIFTS[name](known, places, bits, signed))
     value, count = (context.expression(x) for x in operands)
-    return Local(context.emitter.assign(f"wrap(wrap({value}, {bits}, False) >> {count}, {bits}, {signed})"))
+    is_inside = isinstance(operands[1], Known) and 0 <= operands[1].value < bits
+    if is_inside and signed and name == "shift_right_arithmetic":
+        return Local(context.emitter.assign(f"{value} >> {count}"))
+    return Local(context.emitter.assign(f"{name}({value}, {count}, {bits}, {signed})"))
 
 
 def _select(context: Context, operands: list[Any]) -> Known | Local:

@@ -10,7 +10,9 @@ import jax
 from mgpu.frontend.regions import Path
 from mgpu.jax_internals import NDIndexer
 from mgpu.lang.primitive import View
-from mgpu.sim.compile.context import Context, Local, Rule, Storage
+from mgpu.lang.semaphores import SemaphoreSpace
+from mgpu.sim.compile.context import Context, Known, Local, Rule, Storage
+from mgpu.sim.compile.race_hooks import note_semaphore
 from mgpu.sim.compile.recording import operands_of, record, site_of
 from mgpu.sim.compile.refs import fail_index
 from mgpu.sites import Edge
@@ -45,6 +47,7 @@ def _signal_one(context: Context, view: View, increment: str) -> None:
     # A release at GPU scope, then the atomic.
     context.emitter.spend(cycles=device.fence_gpu_cycles)
     context.emitter.flush()
+    note_semaphore(context, "signal", semaphore)
     context.emitter.line(f"{semaphore}.signal({increment})")
 
 
@@ -54,6 +57,7 @@ def _wait_one(context: Context, path: Path, view: View, value: str, *, decrement
     record(context, site, Edge.BEGIN)
     context.emitter.flush()
     context.emitter.line(f"if not {semaphore}.wait(process, {value}, {decrement}): yield None")
+    note_semaphore(context, "acquire", semaphore)
     # An acquiring read of the counter, which lies in L2.
     context.emitter.spend(cycles=context.device.l2_latency_cycles)
     record(context, site, Edge.END)
@@ -86,18 +90,33 @@ def _pallas_signal(context: Context, equation: Any, path: Path) -> None:
 
 def _pallas_wait(context: Context, equation: Any, path: Path) -> None:
     view, value, *rest = _pallas_operands(context, equation)
-    decrement = bool(rest[0]) if rest else bool(equation.params.get("decrement", True))
-    _wait_one(context, path, view, context.expression(value), decrement=decrement)
+    decrement = context.read(rest[0]) if rest else Known(equation.params.get("decrement", True))
+    if not isinstance(decrement, Known):
+        raise context.unsupported("semaphore_wait with a traced decrement", "Pass decrement=True or False.")
+    _wait_one(context, path, view, context.expression(value), decrement=bool(decrement.value))
 
 
 def _pallas_read(context: Context, equation: Any, path: Path) -> None:
     (view,) = _pallas_operands(context, equation)
     context.emitter.flush()
     context.emitter.line(f"yield {context.device.l2_latency_cycles}")
-    context.values[equation.outvars[0]] = Local(context.emitter.assign(f"{_semaphore(context, view)}.count"))
+    semaphore = _semaphore(context, view)
+    note_semaphore(context, "acquire", semaphore)
+    context.values[equation.outvars[0]] = Local(context.emitter.assign(f"{semaphore}.count"))
+
+
+def _get_global(context: Context, equation: Any, path: Path) -> None:
+    allocation = context.allocations[path, 0]
+    if not isinstance(allocation.aval.memory_space, SemaphoreSpace):
+        raise context.unsupported(
+            f"get_global of {allocation.aval}", "It gives semaphores: pl.get_global(mgpu.SemaphoreType.REGULAR)."
+        )
+    name = context.emitter.assign(f"cta.global_semaphores({context.emitter.constant(allocation)})", "semaphores")
+    context.values[equation.outvars[0]] = Storage(allocation, name)
 
 
 RULES: dict[str, Rule] = {
+    "get_global": _get_global,
     "mgpu_semaphore_signal": _signal,
     "mgpu_semaphore_wait": _wait,
     "semaphore_signal": _pallas_signal,

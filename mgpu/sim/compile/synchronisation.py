@@ -63,6 +63,7 @@ def _barrier_test(context: Context, equation: Any, path: Path) -> None:
     emitter.flush()
     done = emitter.assign(f"{selection.base}[{slot}].is_complete({phase} >> {slot} & 1)", "done")
     emitter.line(f"if {done}: {flipped} ^= 1 << {slot}")
+    note(context, "waited", f"{selection.base}[{slot}]", condition=done)
     context.values[equation.outvars[0]] = Local(done)
 
 
@@ -83,15 +84,21 @@ def _barrier_arrive(context: Context, equation: Any, path: Path) -> None:
     record(context, site, Edge.INSTANT, slot)
     emitter.flush()
     source = emitter.constant((context.warpgroup, site))
+    condition = "" if predicate is None else context.expression(predicate)
+    sender = f"({context.warpgroup}, {site}, cta.index)"
     if selection.peer:
+        note(context, "send", f"{selection.base}[{slot}]", sender, condition=condition)
         call = f"wg.arrive_remote({selection.base}[{slot}], {site})"
     elif space.collective_axes:
         number, entry = selection.storage.allocation.number, selection.storage.entry
         axes = emitter.constant(space)
+        barriers = f"[(peer.index, peer.buffer({number}, {entry} - 1)[{slot}]) for peer in wg.barrier_peers({axes})]"
+        note(context, "arrive_cluster", barriers, sender, condition=condition)
         call = f"wg.arrive_cluster({axes}, {number}, {entry} - 1, {slot}, {site})"
     else:
+        note(context, "arrive", f"{selection.base}[{slot}]", condition=condition)
         call = f"{selection.base}[{slot}].arrive({source})"
-    emitter.line(call if predicate is None else f"if {context.expression(predicate)}: {call}")
+    emitter.line(f"if {condition}: {call}" if condition else call)
 
 
 def _commit_smem(context: Context, equation: Any, path: Path) -> None:
@@ -113,6 +120,7 @@ def _set_max_registers(context: Context, equation: Any, path: Path) -> None:
     emitter.flush()
     emitter.line(f"if not cta.registers.change(process, wg.registers, {wanted}): yield None")
     emitter.line(f"wg.registers = {wanted}")
+    context.registers_at_end = wanted if emitter.is_unconditional else None
     emitter.spend(cycles=context.device.setmaxnreg_cycles)
     record(context, site, Edge.END)
 

@@ -26,11 +26,11 @@ def _wgmma(context: Context, equation: Any, path: Path) -> None:
     if in_registers:
         a_text = context.expression(a)
     else:
-        selection = select(context, a)
+        selection = select(context, a, has_values=context.options.numerics)
         a_text = selection.text
         in_smem.append(selection)
         exact.append(context.is_byte_exact(selection.storage.allocation))
-    selection = select(context, b)
+    selection = select(context, b, has_values=context.options.numerics)
     exact.append(context.is_byte_exact(selection.storage.allocation))
     site = site_of(context, path)
     record(context, site, Edge.BEGIN)
@@ -38,7 +38,7 @@ def _wgmma(context: Context, equation: Any, path: Path) -> None:
     k = b.shape[0]
     emitter.spend(cycles=context.device.wgmma_issue_cycles)
     emitter.flush()
-    work = "(None, None, None, None)"
+    work = "None"
     if context.options.numerics:
         multiply = emitter.constant(matmul_function(b.dtype, acc.dtype, from_bytes=any(exact)))
         work = f"({multiply}, {acc_text}, {a_text}, {selection.text})"
@@ -51,12 +51,15 @@ def _wgmma(context: Context, equation: Any, path: Path) -> None:
 def wait_for_mma(context: Context, pending: int, site: int) -> None:
     """Emits the wait until at most `pending` wgmmas are in flight, recorded as `site` unless that is -1."""
     record(context, site, Edge.BEGIN)
-    context.emitter.flush()
-    context.emitter.line(f"owed = wg.mma_wait({pending})")
-    context.emitter.line("if owed: yield owed; owed = 0")
-    context.emitter.line(f"wg.mma_retire({pending})")
+    context.emitter.wait(f"wg.mma_wait({pending}, owed)")
     note(context, "mma_waited", pending)
     record(context, site, Edge.END)
+
+
+def read_accumulators(context: Context) -> None:
+    """Emits what has to come before an accumulator is read: its wgmmas multiply when their end is waited for."""
+    context.emitter.flush()
+    context.emitter.line("wg.mma_retire()")
 
 
 def _wgmma_wait(context: Context, equation: Any, path: Path) -> None:
@@ -69,6 +72,7 @@ def _accumulator_load(context: Context, equation: Any, path: Path) -> None:
     if wait_n is not None:
         wait_for_mma(context, wait_n, site_of(context, path))
     (out,) = equation.outvars
+    read_accumulators(context)
     context.values[out] = Local(context.emitter.assign(f"{select(context, acc).text}.copy()"), is_fragment=True)
 
 

@@ -24,12 +24,21 @@ def _integer_divide(a: Any, b: Any) -> Any:
     quotient = np.floor_divide(a, safe)
     # Floor and truncation differ by one where signs differ and something remains.
     quotient += ((quotient * safe != a) & ((a < 0) != (safe < 0))).astype(a.dtype)
-    return np.where(b == 0, np.zeros_like(a), quotient)
+    return np.where(b == 0, np.invert(np.zeros_like(a)), quotient)  # by zero: all bits set, as XLA defines it
 
 
 def _integer_remainder(a: Any, b: Any) -> Any:
     a, b = np.broadcast_arrays(a, b)
-    return np.where(b == 0, 0, np.fmod(a, np.where(b == 0, 1, b))).astype(a.dtype)
+    return np.where(b == 0, a, np.fmod(a, np.where(b == 0, 1, b))).astype(a.dtype)
+
+
+def _shift_right_arithmetic(a: Any, count: Any) -> Any:
+    """Copies the highest bit, also that of an unsigned integer."""
+    a, count = np.asarray(a), np.asarray(count)
+    if a.dtype.kind != "u":
+        return np.right_shift(a, count)
+    signed = f"i{a.dtype.itemsize}"
+    return np.right_shift(a.view(signed), count.astype(signed)).view(a.dtype)
 
 
 def _population_count(x: Any) -> Any:
@@ -108,7 +117,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "xor": np.bitwise_xor,
     "not": np.invert,
     "shift_left": np.left_shift,
-    "shift_right_arithmetic": np.right_shift,
+    "shift_right_arithmetic": _shift_right_arithmetic,
     "is_finite": np.isfinite,
     "select_n": _select,
     "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
@@ -253,6 +262,11 @@ def _concatenate(context: Context, equation: Any, operands: list[str]) -> str:
     return f"concatenate(({', '.join(operands)},), axis={equation.params['dimension']})"
 
 
+def _stack(context: Context, equation: Any, operands: list[str]) -> str:
+    dtype = carrier_dtype(equation.outvars[0].aval.dtype).name
+    return f"stack(({', '.join(operands)},), axis={equation.params['axis']}).astype({dtype!r}, copy=False)"
+
+
 def _iota(context: Context, equation: Any, operands: list[str]) -> str:
     shape, dimension = tuple(equation.params["shape"]), equation.params["dimension"]
     dtype = carrier_dtype(equation.params["dtype"])
@@ -311,6 +325,7 @@ _SPECIAL: dict[str, Callable[[Context, Any, list[str]], str]] = {
     "transpose": _transpose,
     "slice": _slice,
     "concatenate": _concatenate,
+    "stack": _stack,
     "iota": _iota,
     "integer_pow": _integer_pow,
     "round": _round,
@@ -322,5 +337,5 @@ _SPECIAL: dict[str, Callable[[Context, Any, list[str]], str]] = {
 
 NAMESPACE = {
     name: getattr(np, name)
-    for name in ("asarray", "broadcast_to", "concatenate", "power", "right_shift", "argmax", "argmin")
+    for name in ("asarray", "broadcast_to", "concatenate", "stack", "power", "right_shift", "argmax", "argmin")
 }

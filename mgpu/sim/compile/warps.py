@@ -13,6 +13,7 @@ from mgpu.frontend.program import KernelProgram
 from mgpu.frontend.regions import Path, regions_of, walk
 from mgpu.lang.warps import mesh_of_region
 from mgpu.sim.compile.context import Context, Known
+from mgpu.sim.compile.race_hooks import note
 from mgpu.units import WARPS_PER_WARPGROUP
 
 CompileRegion = Callable[[Context, Any, Path], list[Any]]
@@ -45,15 +46,20 @@ def compile_warp_region(context: Context, equation: Any, path: Path, compile_reg
     prefix = emitter.fresh("warp")
     for warp in range(WARPS_PER_WARPGROUP):
         axes = {**context.axes, axis_name: Known(warp)}
-        inside = dataclasses.replace(context, axes=axes, warp=warp)
         with emitter.block(f"def {prefix}_{warp}(wg):"):
-            emitter.line("process = wg.process; record = wg.record; run_work = wg.run_work; owed = lead = 0")
+            emitter.line("process = wg.process; run_work = wg.run_work; owed = lead = 0")
+            # Outside the recorded window, the warps record as little as their warpgroup does.
+            outside = "" if context.record == "record" else f" if {context.record} is not skip_event else skip_event"
+            recorder = emitter.assign(f"wg.record{outside}", "record")
+            inside = dataclasses.replace(context, axes=axes, warp=warp, record=recorder)
             compile_region(inside, region.jaxpr, (*path, 0))
             emitter.flush()
             emitter.line("return; yield")  # a generator even if nothing in it waits
     names = ", ".join(f"{prefix}_{warp}" for warp in range(WARPS_PER_WARPGROUP))
     emitter.flush()
+    note(context, "fork_warps")
     emitter.line(f"wg.run_warps(({names})); yield None")
+    note(context, "join_warps")
 
 
 def refuse_in_warp(context: Context, name: str) -> None:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, Request
+from playwright.sync_api import Browser, Page, Request, expect
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from dashboard.app import create_app
 from dashboard.config import Settings
 
+expect.set_options(timeout=20_000)  # on a busy machine, a page takes its time
 HERE = ("http://127.0.0.1:", "data:", "blob:")
 
 

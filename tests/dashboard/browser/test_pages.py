@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -9,6 +10,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from dashboard.config import Settings
+from dashboard.store import LoadedLaunch
 from dashboard.views.registry import PAGES
 from mgpu.profile_dir import save_launch
 from support.captures import ring_capture
@@ -176,3 +178,77 @@ def test_nothing_is_wider_than_the_window(
         tab.locator(f'a.keep-view[data-key="{page.key}"]').click()
         expect(tab.locator("h1")).to_have_text(page.title)
         assert tab.evaluate("document.documentElement.scrollWidth") <= width, page.title
+
+
+def test_page_fills_itself_while_the_launch_is_analysed(
+    serve: Serve, tab: Page, ring_profile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+    compute = LoadedLaunch.compute
+
+    def hold(launch: LoadedLaunch, part: str) -> None:
+        if part != "utilisation":
+            go_on.wait(60)
+        compute(launch, part)
+
+    monkeypatch.setattr(LoadedLaunch, "compute", hold)
+    url = serve(ring_profile)
+    tab.goto(url)
+    expect(tab.locator(".tile").nth(1)).to_contain_text("%")
+    expect(tab.locator(".verdict .pending")).to_contain_text("Find the bubbles and their causes")
+    tab.locator('a.keep-view[data-key="w"]').click()
+    steps = tab.get_by_label("Progress").locator("tr")
+    expect(steps).to_have_count(3)
+    expect(steps.nth(1)).to_contain_text("✓")
+    tab.locator('a.keep-view[data-key="t"]').click()
+    status = tab.locator(".timeline-status")
+    expect(status).to_contain_text("bubbles are still being found")
+    go_on.set()
+    tab.locator('.timeline-canvas[data-complete="true"]').wait_for()
+    expect(status).not_to_contain_text("bubbles are still being found")
+    tab.locator('a.keep-view[data-key="w"]').click()
+    expect(tab.get_by_label("Waits by barrier")).to_be_visible()
+    tab.locator('a.keep-view[data-key="o"]').click()
+    expect(tab.locator(".verdict-sentence")).to_be_visible()
+
+
+def test_zoom_of_a_chart_is_the_window_of_other_pages(serve: Serve, tab: Page, matmul_profile: Path) -> None:
+    tab.goto(f"{serve(matmul_profile)}pipeline?units=ns")
+    drawn = tab.locator(".chart .nsewdrag").first
+    drawn.wait_for()
+    drawn.scroll_into_view_if_needed()
+    area = drawn.bounding_box()
+    assert area is not None
+    tab.mouse.move(area["x"] + area["width"] * 0.4, area["y"] + 20)
+    tab.mouse.down()
+    tab.mouse.move(area["x"] + area["width"] * 0.6, area["y"] + 24, steps=5)
+    tab.mouse.up()
+    expect(tab).to_have_url(re.compile(r"t0=\d+&t1=\d+"))
+    t0, t1 = (int(text) for text in re.findall(r"t[01]=(\d+)", tab.url))
+    tab.locator('a.keep-view[data-key="t"]').click()
+    canvas = tab.locator(".timeline-canvas[data-boxes]")
+    canvas.wait_for()
+    expect(canvas).to_have_attribute("data-window", f"{t0} {t1}")
+    tab.locator('a.keep-view[data-key="k"]').click()
+    plot = tab.locator("[data-cycles] .js-plotly-plot")
+    plot.locator(".bars").first.wait_for()
+    clock_ghz = 1.55
+    first, last = plot.evaluate("plot => plot.layout.xaxis.range")
+    assert (first * clock_ghz, last * clock_ghz) == pytest.approx((t0, t1), abs=2)
+
+
+def test_costliest_barrier_its_reason_and_the_remedy_lead_to_their_pages(
+    serve: Serve, tab: Page, matmul_profile: Path
+) -> None:
+    tab.goto(f"{serve(matmul_profile)}?launch=matmul-0001")
+    answers = tab.locator(".answers [role=group]")
+    expect(answers).to_have_count(3)
+    barrier = (answers.nth(0).locator(".answer").text_content() or "").strip()
+    answers.nth(0).locator("a").first.click()
+    expect(tab.locator("h2").filter(has_text=f"{barrier}: phases")).to_be_visible()
+    tab.go_back()
+    answers.nth(1).locator("a").first.click()
+    expect(tab.locator(".timeline-details h3")).to_contain_text("bubble: ")
+    tab.go_back()
+    answers.nth(2).locator("a").first.click()
+    expect(tab.locator("h1")).to_have_text("Critical path")

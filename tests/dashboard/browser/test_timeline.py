@@ -26,7 +26,7 @@ def window(tab: Page) -> tuple[int, int]:
 
 def open_timeline(tab: Page, url: str, query: str = "") -> None:
     tab.goto(f"{url}timeline{query}")
-    tab.locator(".timeline-canvas[data-ready][data-boxes]").wait_for()
+    tab.locator('.timeline-canvas[data-ready][data-boxes][data-complete="true"]').wait_for()
 
 
 def test_example_of_a_bubble_is_shown_and_selected(serve: Serve, tab: Page, matmul_profile: Path) -> None:
@@ -159,3 +159,32 @@ def test_window_is_dragged_on_the_overview(serve: Serve, tab: Page, ring_profile
     expect(tab).to_have_url(re.compile(r"t0=(89|90)\d&t1=1(79|80)\d"))
     overview.dblclick(position={"x": gutter + 10, "y": 20})
     expect(tab).not_to_have_url(re.compile("t0="))
+
+
+def test_window_and_selection_go_along_to_other_pages_and_back(serve: Serve, tab: Page, ring_profile: Path) -> None:
+    open_timeline(tab, serve(ring_profile), "?sel=span:1")
+    expect(tab.locator(".timeline-details h3")).to_have_text("barrier_wait full")
+    tab.locator(".timeline-canvas").hover(position={"x": 600, "y": 200})
+    tab.keyboard.press("w")
+    expect(tab).to_have_url(re.compile("[?&]t1="))
+    before = parameters(tab)
+    tab.keyboard.press("g")
+    tab.keyboard.press("w")
+    expect(tab.locator("h1")).to_have_text("Barriers")
+    assert parameters(tab) == before
+    tab.keyboard.press("g")
+    tab.keyboard.press("t")
+    expect(tab.locator(".timeline-details h3")).to_have_text("barrier_wait full")
+    assert parameters(tab) == before
+    assert window(tab) == (int(before.get("t0", 0)), int(before["t1"]))
+
+
+def test_what_is_drawn_is_saved_as_a_picture(serve: Serve, tab: Page, ring_profile: Path) -> None:
+    open_timeline(tab, serve(ring_profile))
+    with tab.expect_download() as download:
+        tab.get_by_text("PNG", exact=True).click()
+    assert download.value.suggested_filename == "ring-0001-timeline.png"
+    data = download.value.path().read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    drawn = tab.locator(".timeline-canvas").evaluate("canvas => [canvas.width, canvas.height]")
+    assert [int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")] == drawn

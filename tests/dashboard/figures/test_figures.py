@@ -8,8 +8,10 @@ import pytest
 
 from dashboard import figures
 from dashboard.figures.categories import role_parts
+from dashboard.figures.critical_path import STEP_COLORS
 from dashboard.figures.sms import busy_raster
 from dashboard.figures.tensor_core import budget_parts
+from dashboard.names import step_name
 from dashboard.quantities import Units
 from dashboard.store import LoadedLaunch
 from dashboard.theme import CAUSE_COLORS, HATCHED_KINDS, KIND_COLORS
@@ -17,6 +19,7 @@ from dashboard.timeline.slots import READING, full_barriers, slot_uses
 from mgpu.sites import Category, SiteKind
 from profiler.analysis import Cause
 from profiler.analysis.compare import compare_reports
+from profiler.analysis.event_graph import Step
 
 CYCLES = Units("cycles", 1.755e9)
 
@@ -61,6 +64,27 @@ def test_gantt_draws_every_use_of_every_slot(matmul: LoadedLaunch) -> None:
     uses = slot_uses(matmul.trace, 0)
     drawn = bars(figures.pipeline_gantt(uses, CYCLES, full_barriers(matmul.trace)))
     assert sum(len(bar["y"]) for bar in drawn) == uses.height
+
+
+def test_depth_below_the_gantt_is_the_counter_of_its_ring(matmul: LoadedLaunch) -> None:
+    uses = slot_uses(matmul.trace, 0)
+    drawn = bars(figures.pipeline_over_time(matmul.trace, 0, uses, CYCLES, full_barriers(matmul.trace)))
+    [depth] = [one for one in drawn if one["type"] == "scatter"]
+    counter = matmul.trace.counters.filter((pl.col("cta") == 0) & (pl.col("unit") == "slots"))
+    assert depth["x"][1:-1] == counter["time"].to_list()
+    assert depth["y"][1:-1] == counter["value"].to_list()
+    assert (depth["x"][0], depth["y"][0]) == (uses["begin"].min(), 0)
+    gantt_axis = {one.get("xaxis", "x") for one in drawn}
+    assert gantt_axis <= {"x", "x2"}
+
+
+def test_every_step_of_the_critical_path_has_a_name_and_a_colour(matmul: LoadedLaunch) -> None:
+    graph = {str(step) for step in Step} - {str(Step.RUN), str(Step.END)}
+    sites = {str(kind) for kind in SiteKind} - {str(SiteKind.UNRECORDED)}
+    assert graph | sites <= set(STEP_COLORS)
+    names = [step_name(kind) for kind in STEP_COLORS]
+    assert len(set(names)) == len(names)
+    assert not [name for name in names if "_" in name]
 
 
 def test_critical_path_strip_is_as_long_as_the_launch(matmul: LoadedLaunch) -> None:

@@ -6,7 +6,15 @@ import polars as pl
 import pytest
 
 from dashboard.store import LoadedLaunch
-from dashboard.timeline.slots import FILLING, HELD, READING, full_barriers, slot_shares, slot_uses
+from dashboard.timeline.slots import (
+    FILLING,
+    HELD,
+    READING,
+    empty_barrier,
+    full_barriers,
+    slot_shares,
+    slot_uses,
+)
 
 
 def test_first_round_of_each_slot(ring: LoadedLaunch) -> None:
@@ -26,6 +34,20 @@ def test_uses_of_a_slot_do_not_overlap(matmul: LoadedLaunch) -> None:
         assert ((rows["begin"] + rows["dur"])[:-1] <= rows["begin"][1:]).all()
     # 512 / 64 steps of k: eight rounds over three slots, each filled once.
     assert uses.filter(pl.col("state") == FILLING).height == 8
+
+
+def test_each_of_several_rings_is_released_by_its_own_barrier(attention: LoadedLaunch) -> None:
+    # k and v have rings of two slots each, released by k_empty and v_empty; q is loaded once.
+    trace = attention.trace
+    busiest = int(trace.waits.filter(pl.col("barrier") == "v_empty")["cta"].max())  # pyright: ignore[reportArgumentType]
+    assert [empty_barrier(trace, busiest, full) for full in full_barriers(trace)] == ["", "k_empty", "v_empty"]
+    uses = slot_uses(trace, busiest).filter((pl.col("barrier") == "v_full") & (pl.col("state") == READING))
+    released = trace.arrivals.filter(
+        (pl.col("cta") == busiest) & (pl.col("barrier") == "v_empty") & pl.col("completes")
+    ).select("slot", pl.col("phase").alias("round"), "time")
+    both = uses.join(released, on=["slot", "round"])
+    assert both.height > 2
+    assert (both["begin"] + both["dur"]).to_list() == both["time"].to_list()
 
 
 def test_shares_of_a_slot_sum_to_one(matmul: LoadedLaunch) -> None:

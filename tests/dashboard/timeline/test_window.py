@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dashboard.store import LoadedLaunch
+from dashboard.timeline.index import TimelineIndex
 from dashboard.timeline.window import encode_window, visible_boxes
 
 
@@ -63,7 +64,8 @@ def test_wire_format_is_what_its_description_says(ring: LoadedLaunch, t0: int, t
     begin, length, number, count, in_row, style, phase, slot, lane = (column.tolist() for column in columns)
     assert begin == (boxes.begin - t0).tolist()
     assert length == (boxes.end - boxes.begin).tolist()
-    assert (number, count, in_row, lane) == (boxes.id.tolist(), boxes.count.tolist(), row.tolist(), depth.tolist())
+    assert (number, count, lane) == (boxes.id.tolist(), boxes.count.tolist(), depth.tolist())
+    assert [rows[place] for place in in_row] == row.tolist()
     assert (style, phase, slot) == (boxes.style.tolist(), boxes.phase.tolist(), boxes.slot.tolist())
 
 
@@ -71,11 +73,11 @@ def test_a_coarse_copy_serves_lanes_that_are_too_long(ring: LoadedLaunch, monkey
     rows = [row_number(ring, "track:0")]
     exact = visible_boxes(ring.timeline, rows, 0, ring.trace.end, 64)
     monkeypatch.setattr("dashboard.timeline.window._DENSE", 3)
-    monkeypatch.setattr("dashboard.timeline.index._COARSE_FROM", 3)
-    monkeypatch.setattr("dashboard.timeline.index._COARSE_BOXES", 1 << 12)
-    ring.timeline.__dict__.pop("coarse", None)
-    coarse = visible_boxes(ring.timeline, rows, 0, ring.trace.end, 64)
-    ring.timeline.__dict__.pop("coarse", None)
+    monkeypatch.setattr("dashboard.timeline.lanes._COARSE_FROM", 3)
+    monkeypatch.setattr("dashboard.timeline.lanes._COARSE_BOXES", 1 << 12)
+    index = TimelineIndex.of(ring.report)
+    coarse = visible_boxes(index, rows, 0, ring.trace.end, 64)
+    assert index.lanes_with(rows[0]).coarse
     assert coarse[3] == exact[3]
     assert coarse[0].begin[0] == exact[0].begin[0]
     assert coarse[0].end[-1] == exact[0].end[-1]

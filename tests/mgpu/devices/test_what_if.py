@@ -105,3 +105,52 @@ def test_a_tensor_core_of_twice_the_rate_halves_what_follows_at_its_rate():
     # Three of a step's four wgmmas are over when the pipe takes the next, after 128 or 64 cycles; the fourth is over
     # after its latency, 36 + 0.62 x 256 cycles, at any rate.
     assert gain == STEPS * 3 * 64
+
+
+def two_roles(x, out, smem, done):
+    @pl.when(lax.axis_index("wg") == 0)
+    def _():
+        values = x[...]
+        for _ in range(8):
+            values = jnp.exp2(values)
+        smem[...] = values
+        mgpu.commit_smem()
+        mgpu.barrier_arrive(done)
+
+    @pl.when(lax.axis_index("wg") == 1)
+    def _():
+        mgpu.barrier_wait(done)
+        out[...] = smem[...] + 1
+
+
+TWO_ROLES = mgpu.kernel(
+    two_roles,
+    out_type=jax.ShapeDtypeStruct((64, 64), jnp.float32),
+    scratch_types=[mgpu.SMEM((64, 64), jnp.float32), mgpu.Barrier()],
+    num_threads=2,
+    thread_name="wg",
+    compiler_params=mgpu.CompilerParams(approx_math=True),
+)
+
+
+def cycles_of_two_roles(scale) -> int:
+    x = np.zeros((64, 64), np.float32)
+    program, consts = TWO_ROLES._program(jax.tree.structure((x,)), [x])
+    options = mgpu.InterpretGPUParams(compute_scale=scale)
+    return simulate(prepare(program, H100, 1, options), consts, [x]).cycles
+
+
+def test_the_compute_of_one_role_scales_alone():
+    # 8 x 4096 exponentials at 16 a cycle; what is stored to SMEM meanwhile takes 128 cycles of another pipe.
+    exponentials = 8 * 64 * 64 // 16
+    whole = cycles_of_two_roles({})
+    assert whole - cycles_of_two_roles({0: 0.5}) == exponentials // 2
+    assert cycles_of_two_roles({0: 2}) - whole == exponentials
+    assert 0 < whole - cycles_of_two_roles({1: 0.5}) < 128
+
+
+def test_the_scale_of_a_role_is_checked():
+    with pytest.raises(mgpu.errors.ParamsError, match="compute_scale of warpgroup 0 must be at least 0, got -1"):
+        mgpu.InterpretGPUParams(compute_scale={0: -1})
+    with pytest.raises(mgpu.errors.ParamsError, match="compute_scale names warpgroup 2, but the kernel has 2: 0 to 1"):
+        cycles_of_two_roles({2: 0.5})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 from typing import Any
 
 import jax
@@ -73,6 +74,34 @@ def test_core_map_over_ctas_updates_jax_refs():
     equal(mgpu.from_pallas(function)(X, np.float32(3)), X * 2 + 3)
 
 
+@pytest.mark.filterwarnings("ignore:.*core_map is deprecated")
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jitted"])
+@pytest.mark.parametrize("space", [None, plgpu.GMEM], ids=str)
+def test_core_map_over_jax_refs_with_a_memory_space(space, wrap):
+    @jax.jit
+    def function(x):
+        x_ref = jax.new_ref(x, memory_space=space)
+        total_ref = jax.new_ref(jnp.zeros_like(x[0]), memory_space=space)
+
+        @pl.core_map(plgpu.Mesh())
+        def _():
+            def add(scratch):
+                def step(_, row):
+                    scratch[...] = row[0]
+                    plgpu.commit_smem()
+                    plgpu.copy_smem_to_gmem(scratch, total_ref, reduction_op="add")
+                    plgpu.wait_smem_to_gmem(0)
+
+                plgpu.emit_pipeline(step, grid=(4,), in_specs=[pl.BlockSpec((1, 128), lambda i: (i, 0))])(x_ref)
+
+            pl.run_scoped(add, SMEM_VECTOR)
+
+        return jax.freeze(total_ref)
+
+    x = np.stack([X, X + 1, X + 2, X + 3])
+    equal(wrap(mgpu.from_pallas(function))(x), x.sum(axis=0))
+
+
 def test_values_that_a_kernel_closes_over():
     def function(x, scale, count):
         def body(x_ref, out_ref):
@@ -102,8 +131,38 @@ def test_union_of_buffers():
     equal(results[1], MATRIX)
 
 
+def _product_of_matrix(acc, smem):
+    plgpu.wgmma(acc, smem, smem)
+
+
+def _doubled_product(acc, smem):
+    acc[...] *= 2
+    plgpu.wgmma(acc, smem, smem)
+
+
+def _returned_product(acc, smem):
+    plgpu.wgmma(acc, smem, smem)
+    return acc[...]
+
+
+@pytest.mark.parametrize(
+    ("function", "start"), [(_product_of_matrix, 1), (_doubled_product, 2), (_returned_product, 1)]
+)
+def test_run_state_of_an_accumulator(function, start):
+    def body(x_ref, out_ref, smem, barrier):
+        plgpu.copy_gmem_to_smem(x_ref, smem, barrier)
+        plgpu.barrier_wait(barrier)
+        ones = plgpu.layout_cast(jnp.ones((64, 64), jnp.float32), plgpu.Layout.WGMMA)
+        out_ref[...] = pl.run_state(lambda acc: function(acc, smem))(plgpu.ACC.init(ones))
+
+    out = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    wanted = start + MATRIX.astype(np.float32) @ MATRIX.astype(np.float32)
+    equal(run(body, MATRIX, out=out, scratch_types=[SMEM_MATRIX, plgpu.Barrier()]), wanted)
+
+
 def test_semaphores():
-    def body(x_ref, out_ref, semaphore):
+    def body(x_ref, out_ref):
+        semaphore = pl.get_global(plgpu.SemaphoreType.REGULAR)
         half = lax.axis_index("half")
         mine = pl.ds(half * 64, 64)
 
@@ -117,7 +176,7 @@ def test_semaphores():
             pl.semaphore_wait(semaphore, 3)
             out_ref[mine] = out_ref[pl.ds(0, 64)] + x_ref[mine]
 
-    found = run(body, X, grid=(2,), grid_names=("half",), scratch_types=[plgpu.SemaphoreType.REGULAR])
+    found = run(body, X, grid=(2,), grid_names=("half",))
     equal(found, np.concatenate([X[:64] * 2, X[:64] * 2 + X[64:]]))
 
 
@@ -209,6 +268,17 @@ def test_views_of_refs():
     equal(run(body, X, out=out, scratch_types=[SMEM_VECTOR]), X[64:].reshape(4, 16))
 
 
+def test_a_number_is_an_operand():
+    """It stays a Python number in the jaxpr of a function that closes over it."""
+
+    def body(factor_ref, x_ref, out_ref):
+        out_ref[...] = x_ref[...] * factor_ref[...].astype(jnp.float32)
+
+    kernel = plgpu.kernel(body, out_type=jax.ShapeDtypeStruct(X.shape, jnp.float32))
+    equal(mgpu.from_pallas(lambda x: kernel(3, x))(X), X * 3)
+    equal(mgpu.from_pallas(kernel)(3, X), X * 3)
+
+
 def test_prefetch_grid_dependencies_and_prints(capfd):
     def body(x_ref, out_ref):
         plgpu.griddepcontrol_wait()
@@ -257,6 +327,22 @@ def test_pallas_call(semantics):
         ),
     )
     equal(mgpu.from_pallas(call)(x[:, None]), x * 2 + np.arange(4, dtype=np.float16).repeat(64)[:, None] + 40)
+
+
+def test_an_error_shows_the_authors_stack():
+    def body(x_ref, out_ref, smem, barrier):
+        plgpu.copy_gmem_to_smem(x_ref.at[pl.ds(0, 2)], smem, barrier)  # too short for TMA
+
+    with pytest.raises(mgpu.errors.KernelTypeError) as caught:
+        run(body, X, scratch_types=[plgpu.SMEM((2,), jnp.float32), plgpu.Barrier()])
+    assert "smem, barrier)  # too short for TMA" in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_layout_of_jaxs_own():
+    def body(x_ref, out_ref):
+        out_ref[...] = plgpu.layout_cast(jnp.ones((64, 64), jnp.float32), plgpu.Layout._WGMMA_ACC_32BIT) + x_ref[0]
+
+    equal(run(body, X + 2, out=jax.ShapeDtypeStruct((64, 64), jnp.float32)), np.full((64, 64), 3))
 
 
 def test_pallas_call_that_works_in_place():

@@ -16,36 +16,14 @@ from jax.experimental.pallas.ops.gpu import attention_mgpu, blackwell_matmul_mgp
 from jax.extend.core import jaxpr_as_fun
 
 from mgpu.devices import load_device
-from mgpu.frontend.from_pallas import is_kernel_equation
 from mgpu.gpu.instrument import instrument
 from mgpu.gpu.recording import KernelRecorder
-from mgpu.launch.device_choice import choose
-from mgpu.launch.gpu_presence import as_if_on_gpu
 from mgpu.launch.rewriting import rewrite
 from mgpu.params import TraceScope
 from mgpu.sites import SiteKind
 from support import mosaic_compiler
+from support.foreign_kernels import STEPS, kernels_of, lowered, operands_of, ring_copy
 from support.gpu_lowering import expected_edges, kernel_modules, kernel_texts, lower_for_gpu, recorded_edges
-
-
-def ring_copy(steps=6, slots=2, **options):
-    def body(x_gmem, out_gmem, smem, full):
-        def step(k, _):
-            slot = lax.rem(k, slots)
-            mosaic_gpu.copy_gmem_to_smem(x_gmem.at[k], smem.at[slot], full.at[slot])
-            mosaic_gpu.barrier_wait(full.at[slot])
-            with jax.named_scope("out"):
-                mosaic_gpu.copy_smem_to_gmem(smem.at[slot], out_gmem.at[k])
-                mosaic_gpu.wait_smem_to_gmem(0)
-
-        lax.fori_loop(0, steps, step, None)
-
-    return mosaic_gpu.kernel(
-        body,
-        out_type=jax.ShapeDtypeStruct((steps, 64, 64), jnp.float32),
-        scratch_types=[mosaic_gpu.SMEM((slots, 64, 64), jnp.float32), mosaic_gpu.Barrier(num_barriers=slots)],
-        **options,
-    )
 
 
 def barriers_in_two_dimensions():
@@ -63,24 +41,6 @@ def barriers_in_two_dimensions():
         out_type=jax.ShapeDtypeStruct((64, 64), jnp.float32),
         scratch_types=[mosaic_gpu.SMEM((64, 64), jnp.float32), mosaic_gpu.Barrier(num_barriers=(2, 3))],
     )
-
-
-def kernels_of(function, *operands):
-    """The kernel equations that a JAX function launches, outermost first."""
-
-    def find(jaxpr):
-        for equation in jaxpr.eqns:
-            if is_kernel_equation(equation):
-                yield equation
-                continue
-            for value in equation.params.values():
-                for each in value if isinstance(value, tuple) else (value,):
-                    inner = getattr(each, "jaxpr", each)
-                    if hasattr(inner, "eqns"):
-                        yield from find(inner)
-
-    with as_if_on_gpu(choose("h100")):
-        return list(find(jax.make_jaxpr(function)(*operands).jaxpr))
 
 
 def hopper_matmul(a, b):
@@ -107,7 +67,6 @@ def blackwell_matmul(a, b):
 
 MATRIX = jax.ShapeDtypeStruct((1024, 1024), jnp.bfloat16)
 HEADS = jax.ShapeDtypeStruct((2, 512, 4, 64), jnp.float16)
-STEPS = jax.ShapeDtypeStruct((6, 64, 64), jnp.float32)
 
 # For each function, its operands, how many kernels it launches, how many sites they have, and the GPU that they need.
 FOREIGN = {
@@ -117,14 +76,6 @@ FOREIGN = {
     "attention_gradient": (attention_gradient, [HEADS, HEADS, HEADS], 3, None, 9),
     "blackwell_matmul": (blackwell_matmul, [MATRIX, MATRIX], 1, None, 10),
 }
-
-
-def lowered(equation, kernel):
-    return lower_for_gpu(kernel.bind, *operands_of(equation))
-
-
-def operands_of(equation):
-    return [jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in equation.invars]
 
 
 @pytest.mark.parametrize("scope", list(TraceScope))
@@ -167,7 +118,7 @@ def test_sites_name_what_the_author_named():
     assert sites["load smem"].barrier == "full"
     assert sites["load smem"].size_bytes == 64 * 64 * 4
     assert sites["wait stores"].scope == "out"
-    assert sites["wait full"].location.startswith("test_instrument.py:")
+    assert sites["wait full"].location.startswith("foreign_kernels.py:")
     (barrier,) = kernel.plan.barriers
     assert (barrier.name, barrier.num_slots, barrier.num_arrivals) == ("full", 2, 1)
     assert kernel.program.launch.num_ctas == 6

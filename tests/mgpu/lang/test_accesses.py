@@ -55,8 +55,9 @@ def test_atomics_of_all_ctas_come_together_in_gmem(name, seed):
     operation, combine = ATOMICS[name]
     values = np.random.default_rng(0).integers(1, 99, (8, 128)).astype(np.int32)
 
-    def body(x_ref, out_ref, done):
+    def body(x_ref, out_ref):
         rank = lax.axis_index("i")
+        done = pl.get_global(mgpu.SemaphoreType.REGULAR)
         pl.when(rank == 0)(lambda: out_ref.__setitem__(..., x_ref[0]))
         pl.when(rank == 0)(lambda: mgpu.semaphore_signal(done, 8))
 
@@ -69,7 +70,6 @@ def test_atomics_of_all_ctas_come_together_in_gmem(name, seed):
         body,
         values,
         out=jax.ShapeDtypeStruct((128,), jnp.int32),
-        scratch=[mgpu.SemaphoreType.REGULAR],
         grid=(8,),
         grid_names=("i",),
         interpret=mgpu.InterpretGPUParams(seed=seed),
@@ -156,6 +156,35 @@ def test_a_bitcast_ref_shows_the_bytes(source, target, space):
     np.testing.assert_array_equal(np.asarray(result).view(np.uint8).ravel(), x.view(np.uint8).ravel())
 
 
+CUTS = {
+    "dimension 1 with start 1, size 32 and step 1": lambda ref, _: ref[:, 1:33],
+    "dimension 1 with start 0, size 24 and step 1": lambda ref, _: ref[:, :24],
+    "dimension 0 with start 0, size 16 and step 2": lambda ref, _: ref[pl.ds(0, 16, 2)],
+    "dimension 0 with an integer index": lambda ref, _: ref[3],
+    "begins at 1, inside a tile: tile is tiled by 32": lambda ref, offset: ref[:, pl.ds(offset, 32)],
+    "begins at 1, inside a tile: tile is tiled by 8": lambda ref, offset: ref.at[:, pl.ds(32, 32)][pl.ds(offset, 8)],
+}
+
+
+@pytest.mark.parametrize("what", CUTS)
+def test_a_part_of_tiled_smem_consists_of_whole_tiles(what):
+    transforms = (mgpu.TilingTransform((8, 32)), mgpu.SwizzleTransform(128))
+
+    def body(x_ref, at_ref, out_ref, tile):
+        tile[...] = x_ref[...]
+        out_ref[0] = jnp.sum(CUTS[what](tile, at_ref[0]))
+
+    def sum_part(offset):
+        scratch = [mgpu.SMEM((32, 64), F32, transforms=transforms)]
+        return run(body, X, np.array([offset], np.int32), out=jax.ShapeDtypeStruct((1,), F32), scratch=scratch)
+
+    expected = mgpu.errors.OutOfBoundsError if "begins" in what else mgpu.errors.KernelTypeError
+    with pytest.raises(expected, match=rf"^test_accesses.py:\d+ .*{what}"):
+        sum_part(1)
+    if "begins" in what:
+        assert sum_part(0).shape == (1,)
+
+
 def test_members_of_a_union_take_turns_in_the_same_bytes():
     big = mgpu.SMEM((32, 64), F32)
     pair = (mgpu.SMEM((32, 32), jnp.bfloat16), [mgpu.SMEM((32, 32), jnp.int32)])
@@ -185,6 +214,19 @@ def test_reading_a_union_through_the_wrong_member_shows_the_other_ones_bytes():
     union = mgpu.RefUnion(mgpu.SMEM((32, 64), F32), mgpu.SMEM((32, 64), jnp.int32))
     result = run(body, X, out=jax.ShapeDtypeStruct((32, 64), jnp.int32), scratch=[union])
     np.testing.assert_array_equal(result, X.view(np.int32))
+
+
+def test_members_of_a_union_begin_where_the_device_puts_them():
+    """Each at a multiple of 1024 bytes, so the second of a pair lies on the second half of 2 KiB."""
+    union = mgpu.RefUnion(mgpu.SMEM((2, 256), F32), (mgpu.SMEM((256,), jnp.bfloat16), mgpu.SMEM((128,), F32)))
+
+    def body(x_ref, out_ref, union_ref):
+        whole, (_, second) = union_ref
+        whole[...] = x_ref[...]
+        out_ref[...] = second[...]
+
+    x = np.arange(512, dtype=np.float32).reshape(2, 256)
+    np.testing.assert_array_equal(run(body, x, out=jax.ShapeDtypeStruct((128,), F32), scratch=[union]), x[1, :128])
 
 
 def test_wgmma_and_tma_work_on_members_of_a_union():
@@ -289,3 +331,18 @@ def test_unions_hold_smem_only():
         mgpu.RefUnion(mgpu.GMEM((8,), F32))
     with pytest.raises(mgpu.errors.KernelTypeError, match=r"give at least one SMEM type"):
         mgpu.RefUnion()
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda union: union.__setitem__(..., jnp.zeros(8)), r"a union cannot be assigned to\. Unpack it"),
+        (lambda union: union[...], r"a union is indexed with Ellipsis\. Unpack it"),
+    ],
+)
+def test_a_union_is_unpacked_before_use(use, message):
+    def body(x_ref, out_ref, union):
+        use(union)
+
+    with pytest.raises(mgpu.errors.KernelTypeError, match=r"^test_accesses.py:\d+ RefUnion: " + message):
+        run(body, X, scratch=[mgpu.RefUnion(mgpu.SMEM((8,), F32))])

@@ -1,5 +1,6 @@
 """TMA copies: what they move, where they fill or clip, what they combine, and what they refuse."""
 
+import math
 from typing import Any
 
 import jax
@@ -44,6 +45,84 @@ def test_a_box_that_leaves_the_array_is_filled_with_zeros():
     expected = np.zeros((32, 16), np.float32)
     expected[:16, :8] = X[48:, 56:]
     np.testing.assert_array_equal(result, expected)
+
+
+PIECES = {
+    "a whole long array": ((8192,), lambda ref: ref, lambda x: x),
+    "part of a long array": ((8192,), lambda ref: ref.at[pl.ds(4096, 4096)], lambda x: x[4096:]),
+    "a long row": ((5, 4, 512), lambda ref: ref.at[4, 3], lambda x: x[4, 3]),
+    "long rows": ((5, 2, 512), lambda ref: ref.at[pl.ds(2, 1)], lambda x: x[2:3]),
+    "a reshaped array": ((2, 512), lambda ref: ref.reshape(1024), lambda x: x.reshape(1024)),
+}
+
+
+@pytest.mark.parametrize("name", PIECES)
+@pytest.mark.parametrize("mode", [mgpu.OOBFillMode.UNDEFINED, mgpu.OOBFillMode.PROMISE_IN_BOUNDS])
+def test_one_piece_of_memory_of_any_length_is_copied_without_a_box(name, mode):
+    shape, part, expect = PIECES[name]
+    x = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
+    expected = expect(x)
+    result = copy_through_smem(x, expected.shape, part, whole, oob_mode=mode)
+    np.testing.assert_array_equal(result, expected)
+
+
+def test_one_piece_that_leaves_the_array_lands_up_to_its_end():
+    def body(start_ref, x_ref, out_ref, buffer, full):
+        part = (pl.ds(start_ref[0], 512),)
+        mgpu.copy_gmem_to_smem(x_ref.at[part], buffer, full, oob_mode=mgpu.OOBFillMode.UNDEFINED)
+        mgpu.barrier_wait(full)
+        mgpu.copy_smem_to_gmem(buffer, out_ref.at[part])
+        mgpu.wait_smem_to_gmem(0)
+
+    out = jax.ShapeDtypeStruct((1024,), F32)
+    kernel = mgpu.kernel(body, out_type=out, scratch_types=[mgpu.SMEM((512,), F32), mgpu.Barrier()])
+    x = np.arange(1024, dtype=np.float32)
+    np.testing.assert_array_equal(kernel(np.array([800]), x)[800:], x[800:])
+
+
+MISMATCHES = {
+    "slice or widen": jax.ShapeDtypeStruct((64,), F32),
+    "give both one dtype": jax.ShapeDtypeStruct((128,), jnp.bfloat16),
+}
+
+
+@pytest.mark.parametrize("remedy", MISMATCHES)
+@pytest.mark.parametrize("is_load", [True, False])
+def test_both_sides_of_a_copy_have_one_shape_and_dtype(remedy, is_load):
+    def body(out_ref, buffer, full):
+        if is_load:
+            mgpu.copy_gmem_to_smem(out_ref, buffer, full)
+        else:
+            mgpu.copy_smem_to_gmem(buffer, out_ref)
+
+    out = MISMATCHES[remedy]
+    ours, theirs = r"float32\[128\] in SMEM", rf"{np.dtype(out.dtype).name}\[{out.shape[0]}\] in GMEM"
+    sides = f"dst is {ours} but src is {theirs}" if is_load else f"dst is {theirs} but src is {ours}"
+    with pytest.raises(mgpu.errors.KernelTypeError, match=rf"{sides}\. .*{remedy}"):
+        mgpu.kernel(body, out_type=out, scratch_types=[mgpu.SMEM((128,), F32), mgpu.Barrier()])()
+
+
+BOXES = {
+    "columns": ((4, 1024), (4, 512), lambda ref: ref.at[:, pl.ds(0, 512)], {"oob_mode": mgpu.OOBFillMode.UNDEFINED}),
+    "transposed": ((512, 4), (4, 512), lambda ref: ref.T, {"oob_mode": mgpu.OOBFillMode.UNDEFINED}),
+    "zeros outside": ((512,), (512,), whole, {}),
+}
+
+
+@pytest.mark.parametrize("name", BOXES)
+def test_a_box_with_a_long_side_is_refused(name):
+    shape, selected, part, arguments = BOXES[name]
+    remedy = "PROMISE_IN_BOUNDS copies it without a box" if name == "zeros outside" else "Copy it in parts"
+    with pytest.raises(mgpu.errors.KernelTypeError, match=rf"has a side of 512 elements; .*at most 256 .*{remedy}"):
+        copy_through_smem(np.zeros(shape, np.float32), selected, part, whole, **arguments)
+
+
+def test_dimensions_of_one_do_not_count_for_the_rank_of_a_box():
+    x = np.arange(2 * 64 * 64, dtype=np.float32).reshape(2, 64, 1, 1, 1, 1, 64)
+    np.testing.assert_array_equal(copy_through_smem(x, x.shape, whole, whole), x)
+    y = np.zeros((2, 2, 2, 2, 2, 16), np.float32)
+    with pytest.raises(mgpu.errors.KernelTypeError, match="1 to 5 dimensions besides those of 1"):
+        copy_through_smem(y, y.shape, whole, whole)
 
 
 @settings(max_examples=25, deadline=None)
@@ -129,7 +208,7 @@ def test_predicates_skip_copies(keep):
         mgpu.commit_smem()
         mgpu.copy_gmem_to_smem(x_ref, buffer, full, predicate=predicate)
         pl.when(predicate)(lambda: mgpu.barrier_wait(full))
-        out_ref[...] = jnp.full((64, 64), -1, F32)
+        pl.when(jnp.logical_not(predicate))(lambda: out_ref.__setitem__(..., jnp.full((64, 64), -1, F32)))
         mgpu.copy_smem_to_gmem(buffer, out_ref, predicate)
         mgpu.wait_smem_to_gmem(0)
 

@@ -87,16 +87,24 @@ def test_print_layout_tells_what_is_known(capsys):
     def body(x_ref, out_ref, tile):
         mgpu.print_layout("tile is {}", tile)
         mgpu.print_layout("x is {}", x_ref[...])
-        out_ref[...] = x_ref[...]
+        x = mgpu.load(x_ref, layout=mgpu.Layout.WGMMA, optimized=False)
+        mgpu.print_layout("x is {}", x)
+        mgpu.print_layout("sums of rows are {}", x.sum(axis=1))
+        mgpu.print_layout("sums of columns are {}", x.sum(axis=0))
+        out_ref[...] = x
 
     mgpu.kernel(
         body,
         out_type=jax.ShapeDtypeStruct((64, 32), jnp.float32),
         scratch_types=[mgpu.SMEM((64, 32), jnp.float32, transforms=transforms)],
     )(X)
-    first, second = capsys.readouterr().out.splitlines()
-    assert first == "tile is float32[64, 32] in smem[tiling(8, 32), swizzle(128)]"
-    assert second == "x is float32[64, 32] in registers"
+    assert capsys.readouterr().out.splitlines() == [
+        "tile is float32[64, 32] in smem[tiling(8, 32), swizzle(128)]",
+        "x is float32[64, 32] in a layout that the compiler chooses",
+        "x is WGMMA",
+        "sums of rows are WGMMA_ROW",
+        "sums of columns are WGMMA_COL",
+    ]
     with pytest.raises(mgpu.errors.KernelTypeError, match=r"fmt must contain"):
         apply(lambda x: mgpu.print_layout("no placeholder", x), X)
 

@@ -17,7 +17,7 @@ from mgpu.errors import KernelTypeError
 MAX_STEPS = 64
 
 
-def visited(module: Any, grid: tuple[int, ...], sizes: tuple[int, ...], *, tiling: Any = None) -> np.ndarray:
+def visited(module: Any, grid: tuple[Any, ...], sizes: tuple[int, ...], *, tiling: Any = None) -> jax.Array:
     """Returns what every participant sees at each of its steps: index, local index, number of steps."""
     axes = [f"axis{number}" for number in range(len(sizes))]
 
@@ -35,7 +35,7 @@ def visited(module: Any, grid: tuple[int, ...], sizes: tuple[int, ...], *, tilin
 
     for axis in reversed(axes):
         participant = jax.vmap(participant, axis_name=axis)
-    return np.asarray(participant(np.zeros(sizes)))
+    return participant(np.zeros(sizes))
 
 
 @pytest.mark.parametrize(
@@ -144,10 +144,12 @@ def test_misuse_names_the_line_and_what_would_be_right(loop: Any, message: str) 
         run()
 
 
-def test_a_tiling_needs_a_static_grid() -> None:
-    def body(out_ref: Any) -> None:
-        mgpu.nd_loop((out_ref[0], 2), collective_axes="sm", tiling=(1, 1))
+@pytest.mark.parametrize(("grid", "sizes", "tiling"), [((4, 6), (2, 2), (2, 3)), ((2, 4, 2), (3,), (1, 2, 2))])
+def test_tiles_of_a_dynamic_grid_are_visited_as_those_of_a_static_one(grid: Any, sizes: Any, tiling: Any) -> None:
+    dynamic = jax.jit(lambda *grid: visited(mgpu, grid, sizes, tiling=tiling))(*map(jnp.int32, grid))
+    np.testing.assert_array_equal(dynamic, visited(reference, grid, sizes, tiling=tiling))
 
-    run = mgpu.kernel(body, out_type=jax.ShapeDtypeStruct((8,), jnp.int32), grid=(2,), grid_names=("sm",))
-    with pytest.raises(KernelTypeError, match="tiling=\\(1, 1\\) needs a static grid"):
-        run()
+
+def test_what_does_not_fill_a_tile_of_a_dynamic_grid_is_left_out() -> None:
+    table = jax.jit(lambda rows: visited(mgpu, (rows, 2), (1,), tiling=(2, 2)))(jnp.int32(3))
+    assert [tuple(row) for row in table[0, :5, :2]] == [(0, 0), (0, 1), (1, 0), (1, 1), (-1, -1)]

@@ -228,15 +228,21 @@ def test_a_dynamic_grid(slots: int) -> None:
         assert np.isnan(out[cta, rows * 8 :]).all()  # nobody wrote there
 
 
-def test_a_grid_without_steps_does_nothing_and_keeps_the_carry() -> None:
-    def body(x: Any, out: Any) -> None:
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_grid_without_steps_does_nothing_and_keeps_the_carry(traced: bool) -> None:
+    """Only an array may be 0: a constant 0 in the source is a mistake."""
+
+    def body(size: Any, x: Any, out: Any) -> None:
         block = spec(8, 32, index=lambda i: (i, 0))
         carry = plgpu.emit_pipeline(
-            lambda _, x_smem, carry: carry + 1, grid=(0,), in_specs=[block], init_carry=jnp.float32(7)
+            lambda _, x_smem, carry: carry + 1,
+            grid=(size[0] if traced else np.zeros((), np.int32),),
+            in_specs=[block],
+            init_carry=jnp.float32(7),
         )(x)
         out[0] = carry
 
-    (out,) = run(body, [(4,)], X[:8, :32])
+    (out,) = run(body, [(4,)], np.zeros(1, np.int32), X[:8, :32])
     assert out[0] == 7
 
 

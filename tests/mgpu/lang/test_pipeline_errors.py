@@ -35,8 +35,9 @@ def run_pipeline(*, refs: int = 1, **options: Any) -> None:
 
 ERRORS = [
     ({"grid": 4}, r"emit_pipeline: grid must be a tuple of sizes, got 4"),
-    ({"grid": (4, 2.5)}, r"emit_pipeline: grid=\(4, 2\.5\) holds 2\.5; each size is an integer of at least 0"),
+    ({"grid": (4, 2.5)}, r"emit_pipeline: grid=\(4, 2\.5\) holds 2\.5; each size is an integer of at least 1"),
     ({"grid": (-1,)}, r"emit_pipeline: grid=\(-1,\) holds -1"),
+    ({"grid": (0, 2)}, r"emit_pipeline: grid=\(0, 2\) holds 0; each size is an integer of at least 1"),
     ({"refs": 2}, r"called with 2 refs, but has 1 in_specs and 0 out_specs"),
     ({"max_concurrent_steps": 0}, r"max_concurrent_steps must be an integer of at least 1, got 0"),
     ({"in_specs": [spec(16, 32, delay_release=1)]}, r"in_specs\[0\] has delay_release=1 but.*max_concurrent_steps=1"),
@@ -50,6 +51,12 @@ ERRORS = [
     ({"in_specs": [3]}, r"in_specs\[0\] must be a BlockSpec, got 3"),
     ({"in_specs": [[ROWS, ROWS]]}, r"in_specs and the refs differ in structure"),
 ]
+
+
+def test_a_pipeline_mode_is_refused() -> None:
+    rows = pl.BlockSpec((16, 32), lambda i: (i, 0), pipeline_mode=pl.Buffered(2))
+    with pytest.raises(Unsupported, match=HERE + r".*in_specs\[0\]: pipeline_mode=.*give max_concurrent_steps"):
+        run_pipeline(in_specs=[rows])
 
 
 @pytest.mark.parametrize(("options", "message"), ERRORS)
@@ -150,10 +157,7 @@ SPECIALIZED = [
         r"4 steps with 3 slots would leave the next pipeline in the middle of the ring",
     ),
     ({"out_specs": [ROWS]}, r"out_specs\[0\] is in SMEM, but 2 compute warpgroups would have to agree"),
-    (
-        {"in_specs": [spec(16, 32, delay_release=1)], "manual_consumed_barriers": True},
-        r"with manual_consumed_barriers the body decides when a slot is released",
-    ),
+    ({"grid": (0,)}, r"grid=\(0,\) holds 0; each size is an integer of at least 1"),
     ({"in_specs": [spec(16, 32, delay_release=2)]}, r"in_specs\[0\] has delay_release=2 but.*max_concurrent_steps=2"),
 ]
 

@@ -98,6 +98,14 @@ def test_barrier_test_polls_without_blocking():
     np.testing.assert_array_equal(run(body, scratch, X), X)
 
 
+def test_barrier_test_belongs_to_one_warp():
+    def body(x_ref, out_ref, barrier):
+        out_ref[...] = x_ref[...] + jnp.where(mgpu.barrier_test(barrier), 1.0, 0.0)
+
+    with pytest.raises(mgpu.errors.KernelTypeError, match=r"^test_warps.py:\d+ barrier_test: .*inside mgpu.warp_map"):
+        run(body, [mgpu.Barrier()], X)
+
+
 def _traced(tmp_path, scope):
     params = mgpu.CompilerParams(profile_space=256, profile_dir=str(tmp_path), profile_trace_scope=scope)
     run(pipeline, PIPELINE_SCRATCH, X, compiler_params=params)
@@ -190,3 +198,38 @@ def test_core_map_over_a_warp_mesh_is_the_same_region():
         out_ref[...] = tile[...]
 
     np.testing.assert_array_equal(run(body, [mgpu.SMEM((32, 64), jnp.float32), mgpu.Barrier()], X), X)
+
+
+def _array_loaded(x_ref, out_ref, tile):
+    mgpu.warp_map(lambda warp: pl.when(warp == 0)(lambda: out_ref.__setitem__(..., x_ref[...])))
+
+
+def _array_stored(x_ref, out_ref, tile):
+    mgpu.warp_map(lambda warp: tile.__setitem__(..., jnp.zeros((8, 64), jnp.float32)))
+
+
+def _array_closed_over(x_ref, out_ref, tile):
+    row = x_ref[0]
+    mgpu.warp_map(lambda warp: tile.__setitem__((0, 0), row[0]))
+
+
+def _array_of_inline_code(x_ref, out_ref, tile):
+    def region(warp):
+        wanted = mgpu.ShapeDtypeStruct((128,), jnp.float32, layout=mgpu.Layout.WG_SPLAT)
+        mgpu.inline_mgpu(return_type=wanted)(lambda context: None)()
+
+    mgpu.warp_map(region)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (_array_loaded, r"get: a warp-level region loads an array float32\[32, 64\], and one warp loads only scalars"),
+        (_array_stored, r"an array float32\[8, 64\], and one warp has only scalars"),
+        (_array_closed_over, r"warp-level region: closes over an array float32\[64\].*only scalars and refs"),
+        (_array_of_inline_code, r"an array float32\[128\], and one warp has only scalars"),
+    ],
+)
+def test_arrays_stay_out_of_warp_level_regions(body, message):
+    with pytest.raises(mgpu.errors.KernelTypeError, match=r"^test_warps.py:\d+ " + f".*{message}"):
+        run(body, [mgpu.SMEM((8, 64), jnp.float32)], X)

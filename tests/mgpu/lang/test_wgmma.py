@@ -94,6 +94,11 @@ def test_other_types_multiply_exactly(dtype, acc_dtype):
     np.testing.assert_array_equal(np.asarray(result, np.float64), product(a, b.T))
 
 
+def test_8_bit_floats_of_two_kinds_multiply_exactly():
+    a, b = integers((M, K), ml_dtypes.float8_e4m3fn), integers((N, K), ml_dtypes.float8_e5m2)
+    np.testing.assert_array_equal(multiply(a, b, accumulate(whole, transposed)), product(a, b.T))
+
+
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.float8_e4m3fn, np.int8])
 def test_operands_other_than_16_bit_must_have_k_contiguous(dtype):
     acc_dtype = jnp.int32 if dtype is np.int8 else jnp.float32
@@ -142,6 +147,46 @@ def test_an_accumulator_starts_from_a_value():
         return pl.run_state(scope)(mgpu.ACC.init(start))
 
     np.testing.assert_array_equal(multiply(a, b, run), product(a, b) + np.arange(N))
+
+
+def test_an_accumulator_is_assigned_between_two_products():
+    a, b = integers((M, K), np.float16), integers((K, N), np.float16)
+
+    def run(a_smem, b_smem):
+        def scope(acc):
+            mgpu.wgmma(acc, a_smem, b_smem)
+            acc[...] = acc[...] * 10
+            mgpu.wgmma(acc, a_smem, b_smem)
+            return acc[...]
+
+        return pl.run_scoped(scope, mgpu.ACC((M, N)))
+
+    np.testing.assert_array_equal(multiply(a, b, run), product(a, b) * 11)
+
+
+def test_what_the_function_of_run_state_returns_comes_first_as_in_mosaic_gpu():
+    a, b = integers((M, K), np.float16), integers((K, N), np.float16)
+
+    def run(a_smem, b_smem):
+        def scope(acc):
+            mgpu.wgmma(acc, a_smem, b_smem)
+            return acc[...] * 3
+
+        return pl.run_state(scope)(mgpu.ACC.init(jnp.ones((M, N), jnp.float32)))
+
+    np.testing.assert_array_equal(multiply(a, b, run), product(a, b) * 3 + 3)
+
+
+def test_an_accumulator_is_not_assigned_an_array_of_another_layout():
+    def body(out_ref):
+        def scope(acc):
+            acc[...] = mgpu.layout_cast(jnp.zeros((64, 128), jnp.float32), mgpu.Layout.WGMMA_8BIT)
+
+        pl.run_scoped(scope, mgpu.ACC((64, 128)))
+        out_ref[...] = jnp.zeros((128,), jnp.float32)
+
+    with pytest.raises(mgpu.errors.KernelTypeError, match=r"test_wgmma.py:\d+ ACC: .*WGMMA_8BIT.*layout_cast"):
+        mgpu.kernel(body, out_type=jax.ShapeDtypeStruct((128,), jnp.float32))()
 
 
 def test_run_state_carries_plain_arrays_and_accumulators_together():
@@ -193,7 +238,11 @@ def _two_warpgroup_free(call):
         (lambda acc, a, b, w: mgpu.wgmma(acc, jnp.zeros((64, 64)), b), r"a is float32 but b is float16"),
         (lambda acc, a, b, w: mgpu.wgmma(acc.at[pl.ds(0, 32)], a.at[pl.ds(0, 32)], b), r"m must be a multiple of 64"),
         (lambda acc, a, b, w: mgpu.wgmma_wait(-1), r"n must be an integer of at least 0"),
-        (lambda acc, a, b, w: acc.__setitem__(..., 0.0), r"an accumulator cannot be assigned"),
+        (
+            lambda acc, a, b, w: acc.__setitem__((slice(None), slice(0, 8)), jnp.zeros((64, 8))),
+            r"a part of the accumulator \[64, 128\] is assigned",
+        ),
+        (lambda acc, a, b, w: acc.__setitem__(..., jnp.zeros(128)), r"float32\[128\] is assigned to an accumulator"),
     ],
 )
 def test_misuse_names_the_line_and_the_remedy(call, message):
@@ -208,3 +257,36 @@ def test_accumulator_types_are_checked():
         mgpu.ACC((64, 128), jnp.bfloat16)
     with pytest.raises(mgpu.errors.KernelTypeError, match=r"no value to start from"):
         pl.run_state(lambda acc: None)(mgpu.ACC((64, 128)))
+
+
+@pytest.mark.parametrize("operand", ["a", "b"])
+@pytest.mark.parametrize("by_tma", [False, True])
+def test_an_operand_may_be_overwritten_once_the_wgmma_has_been_waited_for(operand, by_tma):
+    """The accumulator is read later, and holds the product of what the operands were."""
+    a, b = integers((M, M), jnp.bfloat16), integers((M, M), jnp.bfloat16)
+
+    def body(a_ref, b_ref, zeros_ref, out_ref, a_smem, b_smem, full):
+        a_smem[...] = a_ref[...]
+        b_smem[...] = b_ref[...]
+        mgpu.commit_smem()
+
+        def scope(acc):
+            mgpu.wgmma(acc, a_smem, b_smem)
+            mgpu.wgmma_wait(0)
+            overwritten = a_smem if operand == "a" else b_smem
+            if by_tma:
+                mgpu.copy_gmem_to_smem(zeros_ref, overwritten, full)
+                mgpu.barrier_wait(full)
+            else:
+                overwritten[...] = zeros_ref[...]
+            return acc[...]
+
+        out_ref[...] = pl.run_scoped(scope, mgpu.ACC((M, M)))
+
+    kernel = mgpu.kernel(
+        body,
+        out_type=jax.ShapeDtypeStruct((M, M), jnp.float32),
+        scratch_types=[tiled((M, M), jnp.bfloat16), tiled((M, M), jnp.bfloat16), mgpu.Barrier()],
+    )
+    result = kernel(a, b, np.zeros((M, M), jnp.bfloat16))
+    np.testing.assert_array_equal(result, a.astype(np.float32) @ b.astype(np.float32))

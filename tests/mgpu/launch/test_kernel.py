@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu
 
 import mgpu as plgpu
@@ -138,6 +139,17 @@ def test_body_with_other_parameters_is_shown_what_it_gets() -> None:
         KernelTypeError, match=r"test_kernel.py:\d+ kernel body: the body takes .* but is given 2 posit"
     ):
         plgpu.kernel(body, out_type=shape)(numbers(64))
+
+
+def test_scratch_may_stay_unused() -> None:
+    def body(*refs: Any) -> None:
+        def nothing(*inner: Any) -> None:
+            assert len(inner) == 1
+
+        pl.run_scoped(nothing, plgpu.SMEM((64,), jnp.float32))
+
+    launch = plgpu.kernel(body, out_type=(), scratch_types=[plgpu.SMEM((64,), jnp.float32), plgpu.Barrier()])
+    assert launch() == ()
 
 
 def test_body_must_not_return_a_value() -> None:

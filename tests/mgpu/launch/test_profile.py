@@ -10,7 +10,9 @@ from jax import lax
 from jax.experimental.pallas import mosaic_gpu
 
 import mgpu as plgpu
+from mgpu.capture import Capture
 from mgpu.errors import ParamsError
+from mgpu.profile_dir import CAPTURE_FILE, list_launches
 from support.gpu_kernels import KERNELS
 from support.gpu_lowering import kernel_texts, lower_for_gpu
 
@@ -107,3 +109,37 @@ def test_kernel_that_records_itself_gets_no_second_recorder(monkeypatch, tmp_pat
     run, _, _ = recorded_for_gpu(kernel, operands, 32, plgpu.TraceScope.WARPGROUP)
     (text,) = kernel_texts(lower_for_gpu(run, *operands))
     assert text.count(".reg .pred mgpu_on;") == 1
+
+
+def test_a_window_is_that_of_every_kernel():
+    kernel, operands, expected = KERNELS["ring_copy"](None)
+    window = plgpu.ProfileWindow(warpgroups=[1], iterations=range(2, 4))
+    out, (capture,) = plgpu.profile(kernel, window=window)(*operands)
+    np.testing.assert_array_equal(np.asarray(out), expected)
+    assert capture.tracks["warpgroup"].tolist() == [1]
+    assert [note.partition(" were recorded")[0] for note in capture.header.notes] == [
+        "only warpgroups 1",
+        "only iterations 2:4",
+    ]
+
+
+def test_captures_are_also_saved_where_the_environment_says(tmp_path, monkeypatch):
+    monkeypatch.setenv("MGPU_PROFILE_DIR", str(tmp_path))
+    _, captures = plgpu.profile(foreign_copy())(np.ones((64, 64), np.float32))
+    (saved,) = list_launches(tmp_path)
+    assert Capture.load(saved / CAPTURE_FILE).header == captures[0].header
+
+
+def test_imported_kernels_are_recorded_where_the_environment_says(tmp_path, monkeypatch):
+    copy = plgpu.from_pallas(foreign_copy())
+    x = np.ones((64, 64), np.float32)
+    copy(x)
+    monkeypatch.setenv("MGPU_PROFILE_DIR", str(tmp_path))
+    monkeypatch.setenv("MGPU_PROFILE_SPACE", "32")
+    for _ in range(2):
+        np.testing.assert_array_equal(np.asarray(copy(x)), x)
+    saved = [Capture.load(folder / CAPTURE_FILE) for folder in list_launches(tmp_path)]
+    assert [capture.header.capacity for capture in saved] == [32, 32]
+    monkeypatch.delenv("MGPU_PROFILE_DIR")
+    copy(x)
+    assert len(list_launches(tmp_path)) == 2

@@ -9,6 +9,7 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax.experimental.pallas import mosaic_gpu
 from jax.sharding import PartitionSpec
 
@@ -57,6 +58,25 @@ def test_each_of_two_devices_runs_its_shard():
     }
     done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def clip_at_zero(x_ref, out_ref):
+    x = x_ref[...]
+    out_ref[...] = jnp.where(x > 0, x, 0)  # says how its result is sharded, where the mesh has explicit axes
+
+
+@pytest.mark.parametrize("door", ["own", "imported"])
+def test_a_kernel_under_explicit_sharding(door):
+    module = {"own": mgpu, "imported": mosaic_gpu}[door]
+    wrap = {"own": lambda kernel: kernel, "imported": mgpu.from_pallas}[door]
+    mesh = jax.make_mesh((1,), (AXIS,), axis_types=(jax.sharding.AxisType.Explicit,))
+    spec = PartitionSpec(AXIS)
+    x = np.arange(128, dtype=np.float32) - 64
+    with jax.set_mesh(mesh):
+        kernel = module.kernel(clip_at_zero, out_type=jax.ShapeDtypeStruct((128,), jnp.float32))
+        mapped_kernel = jax.shard_map(wrap(kernel), in_specs=spec, out_specs=spec)
+        found = jax.jit(mapped_kernel)(jax.sharding.reshard(x, spec))
+    np.testing.assert_array_equal(found, np.maximum(x, 0))
 
 
 def test_a_kernel_in_a_shard_map_lowers_for_the_gpu_with_its_recorder(monkeypatch):

@@ -38,6 +38,24 @@ def test_two_known_layouts_do_not_add_up():
         run(mixed)
 
 
+def recast(x):
+    return mgpu.layout_cast(x, STRIDED)
+
+
+CHANGES = {
+    "while: carry 0": lambda x: jax.lax.while_loop(lambda y: is_first_cta(), recast, x),
+    "scan: carry 1": lambda x: jax.lax.fori_loop(0, 3, lambda _, y: recast(y), x),
+    "cond: result 0": lambda x: jax.lax.cond(is_first_cta(), recast, lambda y: y, x),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_loop_or_branch_that_changes_the_layout_of_its_value_is_refused(what):
+    message = rf"^test_layouts.py:\d+ {what} .*Layout\.WG.* (and|in one branch and) Layout\.WG.*layout_cast"
+    with pytest.raises(mgpu.errors.KernelTypeError, match=message):
+        run(lambda ref: CHANGES[what](load(ref, Layout.WGMMA)))
+
+
 def is_first_cta():
     return jax.lax.axis_index("cta") == 0
 
@@ -56,14 +74,6 @@ def test_layouts_are_followed_through(name):
     with pytest.raises(mgpu.errors.KernelTypeError, match=r"add: .*Layout.WGMMA and Layout.WG_STRIDED"):
         run(lambda ref: THROUGH[name](load(ref, Layout.WGMMA)) + load(ref, STRIDED))
     assert run(lambda ref: THROUGH[name](load(ref, Layout.WGMMA)) + load(ref, Layout.WGMMA)).shape == (64, 64)
-
-
-def test_branches_that_disagree_leave_it_open():
-    def choose(ref):
-        cast = [lambda x, layout=layout: mgpu.layout_cast(x, layout) for layout in (Layout.WGMMA, STRIDED)]
-        return jax.lax.cond(is_first_cta(), *cast, ref[...]) + load(ref, STRIDED)
-
-    assert run(choose).shape == (64, 64)
 
 
 def test_under_warpgroup_semantics_the_compiler_converts():
@@ -114,3 +124,19 @@ def test_the_tensor_core_reads_its_own_layout_only():
     )
     with pytest.raises(mgpu.errors.KernelTypeError, match=r"wgmma: operand a lies in .*WG_STRIDED.*Layout.WGMMA"):
         kernel()
+
+
+@pytest.mark.parametrize(("axis", "needed_bytes"), [(0, 1024), ((0, 1), 16), (1, 0)])
+def test_a_reduction_over_the_warps_needs_scratch(axis, needed_bytes):
+    def reduce(scratch_bytes):
+        def body(x_ref, out_ref):
+            out_ref[...] = jnp.sum(load(x_ref, Layout.WGMMA), axis=axis)
+
+        params = mgpu.CompilerParams(reduction_scratch_bytes=scratch_bytes)
+        out = jax.ShapeDtypeStruct(X.sum(axis=axis).shape, jnp.float32)
+        return mgpu.kernel(body, out_type=out, compiler_params=params)(X)
+
+    np.testing.assert_allclose(reduce(needed_bytes), X.sum(axis=axis), rtol=1e-6)
+    if needed_bytes:
+        with pytest.raises(mgpu.errors.KernelTypeError, match=rf"reduce_sum: .* takes {needed_bytes} bytes of scratch"):
+            reduce(needed_bytes - 1)

@@ -64,3 +64,97 @@ def test_the_report_names_waits_phases_and_possible_arrivals():
 def test_the_same_kernel_with_its_arrivals_runs():
     x = np.arange(64 * 64, dtype=np.float32).reshape(64, 64)
     np.testing.assert_array_equal(make_kernel(releases=True)(x), x)
+
+
+def run(body, scratch=(), **options):
+    mgpu.kernel(body, out_type=jax.ShapeDtypeStruct((4,), jnp.int32), scratch_types=scratch, **options)(
+        np.zeros(4, np.int32)
+    )
+
+
+def test_a_semaphore_that_nobody_signals_often_enough_names_its_signals():
+    def body(x, out):
+        ready = pl.get_global(mgpu.SemaphoreType.REGULAR)
+        mgpu.semaphore_signal(ready)
+        mgpu.semaphore_wait(ready, 5)
+        out[...] = x[...]
+
+    with pytest.raises(DeadlockError) as caught:
+        run(body, grid=(2,), grid_names=("cta",))
+    text = str(caught.value)
+    assert re.search(r"waits on semaphore \S+\[0\]: 2 of 5: 2 CTAs, first CTA 0", text)
+    assert re.search(r"signals of \S+ come from: test_deadlock\.py:\d+\n", text)
+
+
+def test_a_warp_that_waits_forever_is_named_with_its_line():
+    def body(x, out, never):
+        @mgpu.warp_map
+        def _(warp):
+            pl.when(warp == 2)(lambda: mgpu.barrier_wait(never))
+
+        out[...] = x[...]
+
+    with pytest.raises(DeadlockError) as caught:
+        run(body, [mgpu.Barrier()])
+    text = str(caught.value)
+    assert re.search(r"warp 2 of warpgroup 0 at test_deadlock\.py:\d+ waits on never\[0\] phase 0", text)
+    assert "arrivals on never come from: nowhere" in text
+
+
+def test_a_cluster_barrier_shows_where_each_cta_stands():
+    def body(x, out, together):
+        @pl.when(lax.axis_index("c") == 1)
+        def _():
+            mgpu.barrier_arrive(together)
+            mgpu.barrier_wait(together)
+
+        out[...] = x[...]
+
+    with pytest.raises(DeadlockError) as caught:
+        run(
+            body,
+            [mgpu.ClusterBarrier(collective_axes=("c",))],
+            cluster=(2,),
+            cluster_names=("c",),
+            interpret=mgpu.InterpretGPUParams(detect_races=False),
+        )
+    arrivals = str(caught.value).partition("arrivals on together come from: ")[2]
+    assert "by warpgroup 0, which has finished in CTA 0, is at test_deadlock.py:" in arrivals
+    assert "in CTA 1" in arrivals
+
+
+@pytest.mark.parametrize("max_events", [200, 5000])
+def test_a_loop_that_never_ends_stops_at_the_limit_and_is_named(max_events):
+    def body(x, out):
+        turns = lax.while_loop(lambda turn: turn >= 0, lambda turn: (turn + 1) % 7, x[0])
+        out[...] = x[...] + turns
+
+    with pytest.raises(mgpu.errors.SimulationError) as caught:
+        run(body, interpret=mgpu.InterpretGPUParams(max_events=max_events))
+    text = str(caught.value)
+    assert f"kernel body: runaway simulation: {max_events} events" in text
+    assert re.search(r"What goes on:\n  warpgroup 0 at test_deadlock\.py:\d+: CTA 0", text)
+
+
+@pytest.mark.parametrize(("wanted", "fits"), [((24, 232), True), ((128, 240), False)])
+def test_registers_that_a_cta_does_not_own_are_refused_before_the_run(wanted, fits):
+    def body(x, out):
+        for warpgroup in range(4):
+            share = wanted[warpgroup > 1]
+
+            @pl.when(lax.axis_index("wg") == warpgroup)
+            def _(share=share):
+                mgpu.set_max_registers(share, action="increase" if share > 128 else "decrease")
+
+        pl.when(lax.axis_index("wg") == 0)(lambda: out.__setitem__(..., x[...]))
+
+    if fits:
+        run(body, num_threads=4, thread_name="wg")
+        return
+    with pytest.raises(mgpu.errors.ResourceError) as caught:
+        run(body, num_threads=4, thread_name="wg")
+    assert re.match(
+        r"test_deadlock\.py:\d+ kernel body: set_max_registers leaves its warpgroups with 128, 128, 240, 240 registers "
+        r"per thread, 736 in all; a CTA of 4 warpgroups owns 512 \(128 each at launch\)",
+        str(caught.value),
+    )

@@ -146,3 +146,20 @@ def test_registers_are_handed_over(tmp_path: Path) -> None:
     # 3 x 168 registers a lane: the first warpgroup that asks waits for the third one's, and so does the second.
     assert min(durations[0], durations[1]) > pause
     assert durations[2] < pause
+
+
+def test_what_hbm_moved_is_logged_over_time(tmp_path: Path) -> None:
+    def body(x: Any, o: Any, smem: Any, barrier: Any) -> None:
+        plgpu.copy_gmem_to_smem(x, smem, barrier)
+        plgpu.barrier_wait(barrier)
+        plgpu.copy_smem_to_gmem(smem, o)
+        plgpu.wait_smem_to_gmem(0)
+
+    trace = trace_of(tmp_path, body, [plgpu.SMEM((64, 64), jnp.float16), plgpu.Barrier()])
+    capture = profiler.open(tmp_path)[0].load_capture()
+    assert capture.hbm["read_bytes"].sum() == capture.header.traffic_bytes["hbm_read"] == 8192
+    assert capture.hbm["write_bytes"].sum() == capture.header.traffic_bytes["hbm_write"] == 8192
+    rates = trace.counters.filter(trace.counters["unit"] == "GB/s")
+    assert set(rates["counter"]) == {"HBM read", "HBM write"}
+    # One stretch holds all that was read: 8192 bytes in 256 cycles.
+    assert rates["value"].max() == round(8192 / 256 * H100.clock_hz / 1e9)

@@ -9,6 +9,7 @@ from mgpu.sim.engine import Engine
 from mgpu.sim.machine import Cta, CtaResources, Machine
 from mgpu.sim.mbarrier import Mbarrier
 from mgpu.sim.memory_system import MemorySystem
+from mgpu.sim.tensor_core import TensorCore
 from mgpu.sim.tma import Box, Tma
 
 H100 = load_device("h100")
@@ -90,15 +91,18 @@ def test_the_engine_never_exceeds_a_row_per_cycle(boxes: list[tuple[int, int, in
 
 @pytest.mark.parametrize(("kib", "measured"), [(1, 588), (4, 627), (8, 644), (16, 766), (32, 887), (64, 1182)])
 def test_one_load_at_a_time_on_one_sm(kib: int, measured: int):
-    """GH200 EXP-15: 2-D boxes from L2, wait on the mbarrier, CTA barrier; cycles of one round."""
+    """GH200 EXP-15: 2-D boxes from L2, wait on the mbarrier, CTA barrier; cycles of one round.
+
+    A round of the probe takes some 170 cycles more, whatever the box: it also arrives, and its wait reads a timer.
+    """
     row_bytes = 256 if kib == 64 else 128
     tma, buffer = make_tma(H100)
     start = 100_000
     tma.load(0, rows_of(buffer, 8))
-    before = H100.mbarrier_expect_tx_cycles + H100.tma_issue_cycles
+    before = 170 + H100.tma_issue_cycles
     landed = tma.load(start, rows_of(buffer, kib * 1024 // row_bytes, row_bytes)).data_at - start
     after = H100.mbarrier_hop_cycles + H100.named_barrier_cycles + 4 * H100.named_barrier_cycles_per_warp
-    assert before + landed + after == pytest.approx(measured, rel=0.13)
+    assert before + landed + after == pytest.approx(measured, rel=0.08)
 
 
 @pytest.mark.parametrize(("kib", "measured"), [(1, 296), (4, 392), (8, 482), (16, 738), (32, 1250), (64, 2274)])
@@ -119,7 +123,8 @@ def test_one_store_at_a_time_on_one_sm(kib: int, measured: int):
 class PipelineProbe:
     """The pipeline of GH200 R13, on every SM: one producer fills a ring of slots, two consumers release them at once.
 
-    A slot holds a tile of A (128 rows of 128 bytes) and one of B. All SMs read the same tiles, which are in L2.
+    A slot holds a tile of A (128 rows of 128 bytes) and one of B. All SMs read the same tiles, which are in L2. A
+    consumer writes a word to SMEM, and its warps meet, before it releases.
     """
 
     NUM_TILES = 32
@@ -152,7 +157,6 @@ class PipelineProbe:
                     yield None
                 full[slot].expect_tx(self.stage_bytes)
                 full[slot].arrive("producer")
-                yield H100.mbarrier_expect_tx_cycles
                 for name, rows in self.tile_rows.items():
                     yield H100.tma_issue_cycles
                     box = Box(self.buffers[name], tile * rows * 128, rows, 128, 128)
@@ -165,6 +169,7 @@ class PipelineProbe:
                 yield H100.mbarrier_try_wait_cycles
                 if not full[slot].wait(processes[index], turn & 1):
                     yield None
+                yield H100.named_barrier_cycles + 4 * H100.named_barrier_cycles_per_warp
                 yield H100.mbarrier_arrive_cycles
                 empty[slot].arrive(f"consumer {index}")
             self.lifetimes.append(engine.now - begin)
@@ -205,3 +210,21 @@ def test_all_sms_together_stay_below_the_bandwidth_of_hbm():
     limit = H100.hbm_bandwidth / H100.clock_hz
     assert 0.9 * limit < bytes_per_cycle <= limit
     assert memory.counters.hbm_read_bytes == 132 * per_sm * box_bytes
+
+
+def test_a_load_beside_wgmmas_takes_longer_by_the_contention():
+    """flash-vla unit-mma: loads beside wgmmas are 1.25 times slower. Those that start when the pipe is free are not."""
+    memory = MemorySystem(H100)
+    buffer = memory.add_buffer(1 << 20)
+    tensor_core = TensorCore(H100)
+    tma = Tma(H100, memory, 0, tensor_core)
+    box = rows_of(buffer, 128)
+    tma.load(0, box)  # from now on in L2
+    alone = tma.load(10_000, box).data_at - 10_000
+    busy = tensor_core.issue(20_000, 64, 256, 64, 16)
+    beside = tma.load(busy.free_at - 1, box).data_at - (busy.free_at - 1)
+    assert beside == alone + alone // 4
+    later = 30_000
+    assert tma.load(later, box).data_at - later == alone
+    busy = tensor_core.issue(40_000, 64, 256, 64, 16)
+    assert tma.load(busy.free_at, box).data_at - busy.free_at == alone

@@ -47,6 +47,24 @@ def test_ties_go_to_even_at_every_bfloat16_border() -> None:
     assert (mantissas % 2 == 0).all()
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("nudge", [-1, 0, 1])
+def test_float16_is_exact_around_every_tie(sign: int, nudge: int) -> None:
+    """Halfway between all neighbours, zero and subnormals included, and one float32 to either side."""
+    float16 = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float32)
+    half = (float16[:-1] + float16[1:]) / 2
+    values = sign * np.nextafter(half, half + nudge, dtype=np.float32)
+    rounding_function = rounding(np.float16)
+    assert rounding_function is not None
+    rounded = rounding_function(values)
+    lower = np.arange(len(half))
+    upward = nudge > 0 if nudge else lower % 2 == 1
+    expected = sign * float16[lower + upward]
+    assert rounded.tobytes() == expected.astype(np.float32).tobytes()
+    few = values[:64]  # without a value so large that another way is taken
+    assert rounding_function(few).tobytes() == rounded[:64].tobytes()
+
+
 @pytest.mark.parametrize("source", [np.float32, np.float16, ml_dtypes.bfloat16, np.int32, np.uint8, np.bool_])
 @pytest.mark.parametrize("target", [np.float32, np.float16, ml_dtypes.bfloat16, np.int32, np.int8, np.uint8])
 def test_conversion_agrees_with_jax(source: Any, target: Any) -> None:

@@ -137,7 +137,7 @@ def test_tracks_are_nested_ordered_and_kept_apart(tmp_path) -> None:
     for track in replay.tracks.values():
         by_parent[replay.path(track.parent_uuid) if track.parent_uuid else None].append(track)
     order = [t.name for t in sorted(by_parent["/SM 001"], key=lambda t: t.sibling_order_rank)]
-    assert order == ["TMA loads", "TMA loads", "tensor core", "tma bytes in flight", "CTA 1 (m=1)"]
+    assert order == ["TMA loads", "TMA loads", "tensor core", "tma bytes in flight", "tensor core busy", "CTA 1 (m=1)"]
     order = [t.name for t in sorted(by_parent["/SM 001/CTA 1 (m=1)"], key=lambda t: t.sibling_order_rank)]
     assert order == ["full slots full", "WG0 compute", "WG1 compute", "WG2 memory"]
     assert all(track.child_ordering == TrackDescriptor.EXPLICIT for track in replay.tracks.values())

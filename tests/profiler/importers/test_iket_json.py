@@ -32,7 +32,7 @@ def test_ranges_markers_and_lifetimes() -> None:
     content = one_launch(
         [range_of("load", 1064, 1128, place(3, 1, 5)), range_of("tile", 1032, 1256, place(3, 1, 5))],
         markers=[{"markerName": "ready", "timestamp": 1096, "location": place(3, 1, 5)}],
-        warpLifetimes=[{"startTs": 1000, "endTs": 1320, "warpLocs": [place(3, 1, 5)]}],
+        warpLifetimes=[{"startTs": 1000, "endTs": 1320, "warpLocation": place(3, 1, 5)}],
     )
     trace = build_trace(import_iket(content, name="x"))
     assert trace.header.kernel == "gemm"
@@ -51,11 +51,38 @@ def test_ranges_that_cross_get_tracks_of_their_own() -> None:
 
 
 def test_names_and_places_in_tables() -> None:
-    content = one_launch([{"rangeName": 1, "startTs": 0, "endTs": 32, "warpLocs": [0]}])
-    content |= {"stringTable": ["gemm", "mma"], "locationTable": [place(2, [0, 1, 0], 4)]}
-    trace = build_trace(import_iket(content, name="x", clock_hz=2e9))
-    assert trace.spans.select("name", "dur").rows() == [("mma", 64)]
-    assert trace.tracks.select("sm", "cta", "warpgroup").rows() == [(2, 0, 1)]
+    """As the tool writes them: numbers of names and places; begin and end of a range both say where they were."""
+    ends = [{"eventId": 2, "timestamp": 0, "payloadType": 5, "payloadVal": 7}, {"eventId": 9, "timestamp": 32}]
+    tile = {"rangeNameIdx": 1, "rangeScope": 0, "startTs": 0, "endTs": 32, "warpLocIdxs": [0, 0]}
+    content = one_launch(
+        [tile | {"internalEvents": ends}],
+        markers=[{"markerNameIdx": 0, "timestamp": 16, "locIdx": 1}],
+        warpLifetimes=[{"startTs": -8, "endTs": 64, "locIdx": 0}],
+        gridDimX=4,
+        gridDimY=3,
+        gridDimZ=2,
+    )
+    content |= {
+        "stringTable": ["ready", "mma"],
+        "locationTable": [place(2, [1, 2, 1], 4), place(0, [3, 0, 0], 0)],
+        "graphLaunches": {},
+    }
+    capture = import_iket(content, name="x", clock_hz=2e9)
+    trace = build_trace(capture)
+    assert trace.spans.select("name", "begin", "dur").rows() == [("mma", 16, 64)]
+    assert trace.instants.select("name", "time").rows() == [("ready", 48)]
+    assert trace.tracks.select("sm", "cta", "warpgroup", "end").rows() == [(0, 3, 0, 48), (2, 1 + 4 * (2 + 3), 1, 144)]
+    assert any("payloads" in note for note in capture.header.notes)
+
+
+def test_launches_of_graphs(tmp_path) -> None:
+    (old,), (new,) = (one_launch([range_of(name, 0, 32)])["launches"] for name in ("old", "new"))
+    path = tmp_path / "trace.json"
+    for content in ({"graphLaunches": {"0x1": [old, new]}}, {"launches": [old], "graphLaunches": {"0x1": [new]}}):
+        path.write_text(json.dumps(content))
+        capture = import_file(path)
+        assert [site.name for site in capture.header.sites] == ["new"]
+        assert any("2 launches" in note for note in capture.header.notes)
 
 
 def test_the_last_of_several_launches() -> None:

@@ -34,6 +34,8 @@ EXACT = {
     "reverse": lambda x: x[::-1, ::-1],
     "pad": lambda x: jnp.pad(x, ((1, 2), (3, 0)), constant_values=9),
     "pad between and cut": lambda x: lax.pad(x, jnp.int32(5), ((-2, 1, 1), (0, -3, 0))),
+    "rows one by one": lambda x: jnp.stack([row + number for number, row in enumerate(x)], axis=1),
+    "sum of elements one by one": lambda x: x * 0 + sum(x[0]),
     "split": lambda x: jnp.split(x, [4], axis=1)[1],
     "concatenate": lambda x: jnp.concatenate([x, x + 1], axis=1),
     "where": lambda x: jnp.where(x % 2 == 0, x, -x),
@@ -128,3 +130,30 @@ def test_debug_print_shows_values_in_the_order_of_simulated_time(capsys):
     x = np.full(128, 7, np.int32)
     mgpu.kernel(body, out_type=jax.ShapeDtypeStruct((128,), jnp.int32))(x)
     assert capsys.readouterr().out == "step 0 of 7\nstep 1 of 7\n"
+
+
+def test_debug_print_shows_arrays_element_by_element(capsys):
+    def body(x_ref, out_ref):
+        pl.debug_print("x{}", x_ref[...])
+        pl.debug_print("{} of {}", x_ref[0, 1], 4)
+        out_ref[...] = x_ref[...]
+
+    x = np.array([[1.5, 2, 3, 4], [5, 6, 7, -8]], np.float32)
+    mgpu.kernel(body, out_type=jax.ShapeDtypeStruct(x.shape, jnp.float32))(x)
+    *elements, last = capsys.readouterr().out.splitlines()
+    assert elements == [f"x[{i}, {j}]: {float(x[i, j])}" for i in range(2) for j in range(4)]
+    assert last == "2.0 of 4"
+
+
+def test_a_debug_check_that_fails_stops_the_run_at_its_line():
+    def body(x_ref, out_ref):
+        first = x_ref[0]
+        pl.debug_check(first > 0, "the first element is not positive")
+        out_ref[...] = x_ref[...]
+
+    run_checked = mgpu.kernel(body, out_type=jax.ShapeDtypeStruct((128,), jnp.int32))
+    x = np.arange(128, dtype=np.int32)
+    with pl.enable_debug_checks():
+        np.testing.assert_array_equal(run_checked(x + 1), x + 1)
+        with pytest.raises(mgpu.errors.SimulationError, match=r"test_arrays.py:\d+ .*first element is not positive"):
+            mgpu.kernel(body, out_type=jax.ShapeDtypeStruct((128,), jnp.int32))(x)

@@ -27,8 +27,34 @@ def test_division_truncates_as_c_does(a: int, b: int) -> None:
     assert floor_remainder(a, b) == a % b
 
 
-def test_division_by_zero_is_harmless() -> None:
-    assert (c_divide(5, 0), c_remainder(5, 0), floor_remainder(5, 0)) == (0, 0, 0)
+EDGES: dict[str, Any] = {
+    "divide": lax.div,
+    "remainder": lax.rem,
+    "floor_remainder": jnp.remainder,
+    "shift_left": lax.shift_left,
+    "shift_right_arithmetic": lax.shift_right_arithmetic,
+    "shift_right_logical": lax.shift_right_logical,
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32])
+@pytest.mark.parametrize("form", ["tile", "scalar", "known"])
+def test_zero_divisors_and_wide_shifts_give_what_xla_defines(name: str, dtype: Any, form: str) -> None:
+    pairs = np.array([(7, 0), (-7, 0), (0, 0), (-(2**31), 31), (-9, 32), (9, 40), (-9, -1), (-2, 1)])
+    pairs = pairs.astype(np.int64).astype(dtype)
+
+    def body(x_ref: Any, out_ref: Any) -> None:
+        if form == "tile":
+            x = x_ref[...]
+            out_ref[...] = EDGES[name](x[:, 0], x[:, 1])
+            return
+        for i, (a, b) in enumerate(pairs):
+            left, right = (dtype(a), dtype(b)) if form == "known" else (x_ref[i, 0], x_ref[i, 1])
+            out_ref[i] = EDGES[name](jnp.asarray(left), jnp.asarray(right))
+
+    kernel = plgpu.kernel(body, out_type=jax.ShapeDtypeStruct((len(pairs),), dtype))
+    np.testing.assert_array_equal(kernel(pairs), EDGES[name](pairs[:, 0], pairs[:, 1]))
 
 
 @given(st.integers(-(2**40), 2**40), st.sampled_from([8, 16, 32]), st.booleans())

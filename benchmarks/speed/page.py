@@ -1,0 +1,106 @@
+"""Writes docs/performance.md from measured figures."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.dashboard.section import dashboard_section
+
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "performance.md"
+
+_HEAD = """# How fast kernels are simulated
+
+Written by `python -m benchmarks.speed`; do not edit. All runs are warm: traced and compiled before. Seconds belong to
+the machine below and to whatever else ran on it: where the two cores were shared, processor seconds say more than wall
+seconds, and they too grow by about half when the other core is busy.
+
+- *matmul*: a warp-specialised bf16 matmul of `size`^3 (tiles of 128 x 256 x 64, three stages, TMA stores).
+- *attention*: causal `attention_mgpu` of the `jax` package, float16, 16 heads of 128, `size` queries and keys.
+"""
+
+_COMPARISON = """
+## Against JAX's own interpreter
+
+The `jax` package's `hopper_matmul_mgpu`, float16, tiles of 128 x 128 x 64 for each of two warpgroups and four slots,
+through `mgpu.from_pallas` with timing, recording and the default checks, against the same function under
+`force_gpu_interpret_mode`: one process, both warm (`python -m benchmarks.speed.interpreter`).
+
+| size | mgpu, s | JAX, s | ratio | mgpu, CPU s | JAX, CPU s | ratio of CPU s |
+|---:|---:|---:|---:|---:|---:|---:|"""
+
+_WHERE = """
+## Where the time goes
+
+Shares of processor time, sampled each millisecond. BLAS runs on one thread: several spin against each other on products
+as small as a tile's.
+"""
+
+_TRIED = """
+## What was tried
+
+Figures are of `hopper_matmul_mgpu` with recording and checks, unless said otherwise.
+
+- **Nothing for the cyclic collector.** It is off during a run, and a run leaves no cycles: objects refer to each other
+  until their CTA exits. Before, collections over all that JAX has loaded took 40 % of a launch of 512^3.
+- **Waits for one's own work are no events.** How long a warpgroup waits for its wgmmas and stores is known when it
+  asks, so the wait is joined with the sleeps around it: 26 % fewer events at 1024^3, the same timeline to the cycle.
+- **Late products.** A wgmma is computed when its accumulator is read, or before its operands are overwritten.
+- **Late allocation.** SMEM and barriers are made at the first access: of 132 persistent CTAs, 512^3 occupies four.
+- **L2 blocks by box.** The blocks that a box covers are remembered, since tiles are read again and again.
+- **One loop in the event queue**, with the processes' continuation inlined; a process that is due before everything
+  else goes on without passing through the heap.
+- **Exact float16 rounding in float32 arithmetic**: 62 us instead of 118 us for a tile of 128 x 128 on the busy machine.
+- **Deflate level 1** for captures, 13.5 ms to 3.5 ms at 1024^3.
+- *Not worth it:* XLA for tile arithmetic (each call costs 10 to 50 us), BLAS with accumulation in place (the strided
+  operands would have to be copied), several BLAS threads, joining identical CTAs (products dominate, and they differ).
+
+## Race detection
+
+By default the first CTAs of a launch (whole clusters) are watched in full, and of all others what clusters do to each
+other in GMEM, in the operands that the kernel writes: a look-up for each store. With `detect_races=True` every CTA is
+watched in full: each access is compared with the last ones to the same bytes, and clocks are joined at every arrival
+and wait. Memory that no one divides further than into tiles costs one look-up for each tile that is touched.
+"""
+
+
+def write_page(results: Mapping[str, Any]) -> None:
+    """Writes the page.
+
+    Args:
+      results: `machine` and `load` in words, `rows` of `cases.measure`, `profiles` of `cases.profile`, and `compared`
+        of `interpreter.compare`.
+    """
+    lines = [_HEAD, f"Machine: {results['machine']}. {results['load']}", ""]
+    lines += ["| kernel | size | mode | seconds | CPU s | events | events per CPU s | peak memory |"]
+    lines += ["|---|---:|---|---:|---:|---:|---:|---:|", *map(_case_row, results["rows"])]
+    if results["compared"]:
+        lines += [_COMPARISON, *map(_compared_row, results["compared"])]
+    if results["profiles"]:
+        lines += [_WHERE, *_shares_table(results["profiles"])]
+    PAGE.write_text("\n".join([*lines, _TRIED, dashboard_section()]).rstrip() + "\n")
+
+
+def _case_row(row: Mapping[str, Any]) -> str:
+    rate, gibibytes = row["events"] / row["cpu_seconds"], row["peak_bytes"] / 2**30
+    figures = f"{row['seconds']:.3g} | {row['cpu_seconds']:.3g} | {row['events']:,} | {rate:,.0f} | {gibibytes:.2f} GiB"
+    return f"| {row['kernel']} | {row['size']} | {row['mode']} | {figures} |"
+
+
+def _compared_row(row: Mapping[str, Any]) -> str:
+    names = ("ours", "jax", "ratio", "ours_cpu", "jax_cpu", "ratio_cpu")
+    return f"| {row['size']} | {' | '.join(f'{row[name]:.3g}' for name in names)} |"
+
+
+def _shares_table(profiles: Sequence[Mapping[str, Any]]) -> list[str]:
+    titles = [f"{each['kernel']} {each['size']}, {each['mode'].partition(',')[0]}" for each in profiles]
+    activities = sorted(
+        {name for each in profiles for name in each["shares"]},
+        key=lambda name: -sum(each["shares"].get(name, 0) for each in profiles),
+    )
+    lines = [f"| | {' | '.join(titles)} |", f"|---|{'---:|' * len(titles)}"]
+    for name in activities:
+        shares = [f"{each['shares'].get(name, 0):.0%}" for each in profiles]
+        lines.append(f"| {name} | {' | '.join(shares)} |")
+    return lines

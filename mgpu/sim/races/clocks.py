@@ -1,0 +1,177 @@
+"""Clocks: who knows what of whom.
+
+An agent is a number from 2 on: even for warpgroups and warps, whose accesses are their own, odd for asynchronous work.
+A clock says up to which time of each agent something is known. Under the negative number of an even agent it says up to
+which time that agent's writes have been made visible to asynchronous units by a `commit_smem`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+Clock = dict[int, int]
+
+
+def join(clock: Clock, other: Clock) -> None:
+    """Adds to a clock what another one knows."""
+    get = clock.get
+    for agent, time in other.items():
+        if get(agent, 0) < time:
+            clock[agent] = time
+
+
+class Agents:
+    """Hands out the numbers of agents."""
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def own(self) -> int:
+        """Returns a number for a warpgroup or warp."""
+        self._last += 2
+        return self._last
+
+    def asynchronous(self) -> int:
+        """Returns a number for asynchronous work."""
+        return self.own() + 1
+
+
+class Stores:
+    """TMA stores of one thread that issues them: how many have been started, and in which groups.
+
+    Attributes:
+      reader, writer: the agents of their reads of SMEM and of their writes of GMEM.
+      started: stores started so far, the time of both.
+      groups: for each committed group, the stores started up to its end.
+    """
+
+    __slots__ = ("groups", "reader", "started", "writer")
+
+    def __init__(self, agents: Agents) -> None:
+        self.reader, self.writer = agents.asynchronous(), agents.asynchronous()
+        self.started = 0
+        self.groups: list[int] = []
+
+    def waited(self, clock: Clock, pending: int, read_only: bool) -> None:
+        """Notes that at most `pending` groups are in flight (or unread) for the owner of a clock."""
+        if len(self.groups) > pending:
+            done = self.groups[len(self.groups) - 1 - pending]
+            clock[self.reader] = max(clock.get(self.reader, 0), done)
+            if not read_only:
+                clock[self.writer] = max(clock.get(self.writer, 0), done)
+
+
+class Thread:
+    """A warpgroup, or a warp of one, as an agent.
+
+    Attributes:
+      agent: its number.
+      clock: what it knows, its own time included.
+      stores: its TMA stores.
+      tensor_core: the agent of its wgmmas.
+      multiplications: wgmmas started so far.
+    """
+
+    __slots__ = ("agent", "clock", "multiplications", "stores", "tensor_core")
+
+    def __init__(self, agents: Agents, stores: Stores | None = None) -> None:
+        self.agent = agents.own()
+        self.clock: Clock = {self.agent: 1}
+        self.stores = Stores(agents) if stores is None else stores
+        self.tensor_core = agents.asynchronous()
+        self.multiplications = 0
+
+    def release(self, into: Clock) -> None:
+        """Tells somebody what this thread knows; what it does from now on is later."""
+        if into:
+            join(into, self.clock)
+        else:
+            into.update(self.clock)
+        self.clock[self.agent] += 1
+
+    def commit(self) -> None:
+        """Makes all writes that this thread knows of visible to asynchronous units."""
+        clock = self.clock
+        clock.update({-agent: time for agent, time in clock.items() if agent > 0 and not agent & 1})
+        clock[self.agent] += 1
+
+
+class BarrierClock:
+    """What an mbarrier carries from those who arrive to those who wait.
+
+    Attributes:
+      loader: the agent of the TMA loads that complete on it.
+      storer: the agent of the remote stores that complete on it.
+      published: what those know who wait for the newest complete phase. Earlier phases are included: arrivals are
+        atomic operations on one object, so a waiter also synchronises with the releases before.
+    """
+
+    __slots__ = ("_arrivers", "_arriving", "_messages", "_publishers", "loader", "published", "storer")
+
+    def __init__(self, loader: int, storer: int) -> None:
+        self.loader, self.storer = loader, storer
+        self.published: Clock = {}
+        self._publishers: set[int] = set()  # asked, never iterated
+        self._arriving: Clock = {}  # what the arrivals of the current phase know
+        self._arrivers: set[int] = set()
+        self._messages: dict[Any, deque[tuple[int, Clock]]] = {}
+
+    def arrive(self, thread: Thread) -> None:
+        """Notes an arrival that takes effect at once."""
+        self._arrivers.add(thread.agent)
+        thread.release(self._arriving)
+
+    def load(self, time: int) -> None:
+        """Notes a load of the loader whose bytes the current phase takes."""
+        self._arrivers.add(self.loader)
+        self._arriving[self.loader] = time
+
+    def send(self, source: Any, thread: Thread, stored: int = 0) -> None:
+        """Notes an arrival that is on its way from another CTA, and the time of the remote store it ends, if any."""
+        message: Clock = {self.storer: stored} if stored else {}
+        thread.release(message)
+        self._messages.setdefault(source, deque()).append((thread.agent, message))
+
+    def arrived(self, source: Any, completes: bool) -> None:
+        """Notes that an arrival, or a load's bytes, took effect, and whether the phase is complete now."""
+        if len(source) > 2 and source in self._messages:
+            agent, message = self._messages[source].popleft()
+            self._arrivers.add(agent)
+            if self.storer in message:
+                self._arrivers.add(self.storer)
+            join(self._arriving, message)
+        if completes:
+            self._publish()
+
+    def _publish(self) -> None:
+        if self._publishers <= self._arrivers:
+            # Clocks only grow, so those who have arrived before know all that they told then.
+            self.published, self._publishers = self._arriving, self._arrivers
+        else:
+            join(self.published, self._arriving)
+            self._publishers |= self._arrivers
+        self._arriving, self._arrivers = {}, set()
+
+
+class Meeting:
+    """What a barrier of the whole CTA carries: it is used again and again.
+
+    Args:
+      parties: warpgroups that meet.
+    """
+
+    __slots__ = ("_arrived", "_gathering", "_parties", "together")
+
+    def __init__(self, parties: int) -> None:
+        self._parties = parties
+        self._arrived = 0
+        self._gathering: Clock = {}
+        self.together: Clock = {}
+
+    def arrive(self, thread: Thread) -> None:
+        """Notes that a warpgroup has come."""
+        thread.release(self._gathering)
+        self._arrived += 1
+        if self._arrived == self._parties:
+            self.together, self._gathering, self._arrived = self._gathering, {}, 0

@@ -1,0 +1,66 @@
+"""Watching only what the clusters of a launch do to each other in GMEM: no event of a barrier is followed.
+
+The CTAs of a cluster are one agent, so that whatever orders them among themselves need not be known, and asynchronous
+accesses count as their issuer's own. What remains are semaphores, which order clusters. So nothing legal is reported,
+and two clusters that touch the same bytes without an order are found.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mgpu.sim.races.clocks import Thread, join
+from mgpu.sim.races.detector import LaunchRaces
+from mgpu.sim.races.report import TMA_REDUCTION, Access, Place
+from mgpu.sim.races.shadow import Index
+
+
+class ClusterRaces:
+    """Watches one CTA; those of a cluster are given the same thread.
+
+    Args:
+      launch: what all CTAs share.
+      thread: the cluster's agent.
+      cta, cluster: numbers of the CTA and of its cluster.
+    """
+
+    def __init__(self, launch: LaunchRaces, thread: Thread, cta: int, cluster: int) -> None:
+        self._launch = launch
+        self._thread = thread
+        self._cta = cta
+        self._cluster = cluster
+
+    def _access(self, place: Place) -> Access:
+        agent = self._thread.agent
+        return Access(agent, self._thread.clock[agent], place, self._cta, self._cluster)
+
+    def read_global(self, _thread: int, place: Place, array: np.ndarray, index: Index) -> None:
+        """See `GlobalRaces`."""
+        self._launch.read(self._launch.gmem, array, index, self._thread.clock, self._access(place))
+
+    def write_global(self, _thread: int, place: Place, array: np.ndarray, index: Index) -> None:
+        """See `GlobalRaces`."""
+        self._launch.write(self._launch.gmem, array, index, self._thread.clock, self._access(place))
+
+    def update_global(self, _thread: int, place: Place, array: np.ndarray, index: Index) -> None:
+        """See `GlobalRaces`."""
+        self._launch.update(self._launch.gmem, array, index, self._thread.clock, self._access(place))
+
+    def load_global(self, thread: int, place: Place, array: np.ndarray, index: Index, _barrier: object) -> None:
+        """See `GlobalRaces`."""
+        self.read_global(thread, place, array, index)
+
+    def store_global(self, thread: int, place: Place, array: np.ndarray, index: Index) -> None:
+        """See `GlobalRaces`."""
+        if place.what == TMA_REDUCTION:
+            self.update_global(thread, place, array, index)
+        else:
+            self.write_global(thread, place, array, index)
+
+    def signal(self, _thread: int, semaphore: object) -> None:
+        """See `GlobalRaces`."""
+        self._thread.release(self._launch.semaphores.setdefault(semaphore, {}))
+
+    def acquire(self, _thread: int, semaphore: object) -> None:
+        """See `GlobalRaces`."""
+        join(self._thread.clock, self._launch.semaphores.get(semaphore, {}))

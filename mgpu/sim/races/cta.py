@@ -1,0 +1,266 @@
+"""Watching a CTA in full: its SMEM, its barriers, and what it does to GMEM."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgpu.sim.races.clocks import Agents, BarrierClock, Clock, Meeting, Thread, join
+from mgpu.sim.races.detector import LaunchRaces, Shadows
+from mgpu.sim.races.report import EXIT, REMOTE_ATOMIC, TMA_REDUCTION, Access, Place
+from mgpu.sim.races.shadow import Index
+from mgpu.units import WARPS_PER_WARPGROUP
+
+THREADS_PER_WARPGROUP = 1 + WARPS_PER_WARPGROUP
+"""A warpgroup is a thread of its own, and each of its warps is one."""
+
+
+class ClusterMemory:
+    """What the CTAs of a watched cluster share.
+
+    Args:
+      size: CTAs of the cluster.
+
+    Attributes:
+      smem: shadows of their shared memory.
+      barriers: clocks of their mbarriers.
+      running: CTAs that have not exited.
+      loads: loads started so far, the time of the agents of loads.
+      newest: the newest access to SMEM of each agent of loads or stores.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.smem: Shadows = {}
+        self.barriers: dict[Any, BarrierClock] = {}
+        self.running = size
+        self.loads = 0
+        self.newest: dict[int, tuple[Access, np.ndarray, Index]] = {}
+
+
+class CtaRaces:
+    """Watches one CTA. `thread` is the number of a warpgroup or warp (`race_hooks.thread_number`).
+
+    Args:
+      launch: what all CTAs of the launch share.
+      memory: what the CTAs of its cluster share.
+      cta, cluster: numbers of the CTA and of its cluster.
+      num_warpgroups: its warpgroups.
+    """
+
+    def __init__(self, launch: LaunchRaces, memory: ClusterMemory, cta: int, cluster: int, num_warpgroups: int) -> None:
+        self._launch = launch
+        self._memory = memory
+        self._cta = cta
+        self._cluster = cluster
+        self._threads = [thread for _ in range(num_warpgroups) for thread in _make_threads(launch.agents)]
+        self._meeting = Meeting(num_warpgroups)
+        self._completing: dict[tuple[int, int], tuple[int, int]] = {}  # loader and storer of each mbarrier
+
+    def _access(self, agent: int, time: int, place: Place) -> Access:
+        return Access(agent, time, place, self._cta, self._cluster)
+
+    def _own(self, thread: int, place: Place) -> tuple[Clock, Access]:
+        """Returns what a thread knows, and an access that it makes itself now."""
+        own = self._threads[thread]
+        return own.clock, self._access(own.agent, own.clock[own.agent], place)
+
+    def _loaded(self, loader: int, place: Place) -> Access:
+        self._memory.loads += 1
+        return self._access(loader, self._memory.loads, place)
+
+    def read(self, thread: int, place: Place, array: np.ndarray, index: Index) -> None:
+        """A warpgroup itself reads a region of SMEM."""
+        self._launch.read(self._memory.smem, array, index, *self._own(thread, place))
+
+    def write(self, thread: int, place: Place, array: np.ndarray, index: Index) -> None:
+        """A warpgroup itself writes a region of SMEM."""
+        self._launch.write(self._memory.smem, array, index, *self._own(thread, place))
+
+    def update(self, thread: int, place: Place, array: np.ndarray, index: Index) -> None:
+        """A warpgroup itself changes a region of SMEM by atomics."""
+        self._launch.update(self._memory.smem, array, index, *self._own(thread, place))
+
+    def load(self, thread: int, place: Place, array: np.ndarray, index: Index, barrier: object) -> None:
+        """A thread starts a TMA load into a region of SMEM; it arrives on `barrier`, which also takes the bytes."""
+        self.load_share(thread, place, array, index, barrier)
+        self.arrive(thread, barrier)
+
+    def load_share(self, thread: int, place: Place, array: np.ndarray, index: Index, barrier: object) -> None:
+        """A thread starts a TMA load, or its share of one, whose bytes `barrier` takes in its current phase."""
+        clock = self._memory.barriers[barrier]
+        access = self._loaded(clock.loader, place)
+        self._launch.write(self._memory.smem, array, index, self._threads[thread].clock, access)
+        clock.load(access.time)
+        self._memory.newest[clock.loader] = access, array, index
+
+    def store(self, thread: int, place: Place, array: np.ndarray, index: Index) -> None:
+        """A thread starts a TMA store from a region of SMEM."""
+        own = self._threads[thread]
+        own.stores.started += 1
+        access = self._access(own.stores.reader, own.stores.started, place)
+        self._launch.read(self._memory.smem, array, index, own.clock, access)
+        self._memory.newest[own.stores.reader] = access, array, index
+
+    def close_group(self, thread: int) -> None:
+        """A thread commits its stores so far as a group."""
+        stores = self._threads[thread].stores
+        stores.groups.append(stores.started)
+
+    def store_waited(self, thread: int, pending: int, read_only: bool) -> None:
+        """A thread has waited until at most `pending` groups of its stores, and of its warps', are in flight."""
+        clock = self._threads[thread].clock
+        for waiting in [thread] if thread % THREADS_PER_WARPGROUP else self._family(thread):
+            self._threads[waiting].stores.waited(clock, pending, read_only)
+
+    def mma(self, thread: int, operands: tuple[tuple[Place, np.ndarray, Index], ...]) -> None:
+        """A warpgroup starts a wgmma that reads some regions of SMEM."""
+        own = self._threads[thread]
+        own.multiplications += 1
+        for place, array, index in operands:
+            access = self._access(own.tensor_core, own.multiplications, place)
+            self._launch.read(self._memory.smem, array, index, own.clock, access)
+
+    def mma_waited(self, thread: int, pending: int) -> None:
+        """A warpgroup has waited until at most `pending` of its wgmmas are in flight."""
+        own = self._threads[thread]
+        done = own.multiplications - pending
+        if own.clock.get(own.tensor_core, 0) < done:
+            own.clock[own.tensor_core] = done
+
+    def commit(self, thread: int) -> None:
+        """A thread makes the writes of SMEM that it knows of visible to asynchronous units."""
+        self._threads[thread].commit()
+
+    def store_remote(
+        self, thread: int, place: Place, array: np.ndarray, index: Index, barrier: object, source: tuple[int, ...]
+    ) -> None:
+        """A thread starts storing registers to SMEM of a peer, whose `barrier` takes arrival and bytes; see `send`."""
+        own, clock = self._threads[thread], self._memory.barriers[barrier]
+        access = self._loaded(clock.storer, place)
+        change = self._launch.update if place.what == REMOTE_ATOMIC else self._launch.write
+        change(self._memory.smem, array, index, own.clock, access)
+        clock.send(source, own, access.time)
+
+    def watch(self, barrier: object, number: int, slot: int) -> None:
+        """Follows an mbarrier of this CTA: slot `slot` of allocation `number`, which a scope may allocate again."""
+        agents = self._launch.agents
+        key = number, slot
+        if key not in self._completing:
+            self._completing[key] = agents.asynchronous(), agents.own()
+        self._memory.barriers[barrier] = BarrierClock(*self._completing[key])
+
+    def arrive(self, thread: int, barrier: object) -> None:
+        """A thread arrives on a barrier of its own CTA, at once."""
+        self._memory.barriers[barrier].arrive(self._threads[thread])
+
+    def send(self, thread: int, barrier: object, source: tuple[int, ...]) -> None:
+        """A thread's arrival on a barrier of another CTA is on its way; `arrived` is told the same `source`."""
+        self._memory.barriers[barrier].send(source, self._threads[thread])
+
+    def arrive_cluster(self, thread: int, barriers: list[tuple[int, object]], source: tuple[int, ...]) -> None:
+        """A thread arrives on (CTA, barrier) pairs that a cluster barrier joins; see `arrive` and `send`."""
+        for cta, barrier in barriers:
+            if cta == self._cta:
+                self.arrive(thread, barrier)
+            else:
+                self.send(thread, barrier, source)
+
+    def arrived(self, barrier: object, source: Any, _phase: int, completes: bool) -> None:
+        """An arrival, or a load's bytes, took effect on a barrier; in the form of `mbarrier.ArrivalLog`."""
+        if (completes or len(source) > 2) and self._memory.running:  # what comes after the exit has been reported there
+            self._memory.barriers[barrier].arrived(source, completes)
+
+    def waited(self, thread: int, barrier: object) -> None:
+        """A thread has seen a phase of a barrier complete."""
+        join(self._threads[thread].clock, self._memory.barriers[barrier].published)
+
+    def meet(self, thread: int) -> None:
+        """A warpgroup comes to a barrier of the whole CTA."""
+        self._meeting.arrive(self._threads[thread])
+
+    def met(self, thread: int) -> None:
+        """A warpgroup goes on after a barrier of the whole CTA."""
+        join(self._threads[thread].clock, self._meeting.together)
+
+    def fork_warps(self, thread: int) -> None:
+        """A warpgroup's warps begin to run on their own."""
+        _, *warps = self._family(thread)
+        for warp in warps:
+            join(self._threads[warp].clock, self._threads[thread].clock)
+        own = self._threads[thread]
+        own.clock[own.agent] += 1
+
+    def join_warps(self, thread: int) -> None:
+        """A warpgroup goes on after its warps."""
+        _, *warps = self._family(thread)
+        for warp in warps:
+            self._threads[warp].release(self._threads[thread].clock)
+
+    def read_global(self, thread: int, place: Place, array: np.ndarray, index: Index) -> None:
+        """See `GlobalRaces`."""
+        self._launch.read(self._launch.gmem, array, index, *self._own(thread, place))
+
+    def write_global(self, thread: int, place: Place, array: np.ndarray, index: Index) -> None:
+        """See `GlobalRaces`."""
+        self._launch.write(self._launch.gmem, array, index, *self._own(thread, place))
+
+    def update_global(self, thread: int, place: Place, array: np.ndarray, index: Index) -> None:
+        """See `GlobalRaces`."""
+        self._launch.update(self._launch.gmem, array, index, *self._own(thread, place))
+
+    def load_global(self, thread: int, place: Place, array: np.ndarray, index: Index, barrier: object) -> None:
+        """See `GlobalRaces`."""
+        clock = self._memory.barriers[barrier]
+        access = self._loaded(clock.loader, place)
+        self._launch.read(self._launch.gmem, array, index, self._threads[thread].clock, access)
+        clock.load(access.time)
+
+    def store_global(self, thread: int, place: Place, array: np.ndarray, index: Index) -> None:
+        """See `GlobalRaces`."""
+        own = self._threads[thread]
+        access = self._access(own.stores.writer, own.stores.started, place)
+        change = self._launch.update if place.what == TMA_REDUCTION else self._launch.write
+        change(self._launch.gmem, array, index, own.clock, access)
+
+    def signal(self, thread: int, semaphore: object) -> None:
+        """See `GlobalRaces`."""
+        self._threads[thread].release(self._launch.semaphores.setdefault(semaphore, {}))
+
+    def acquire(self, thread: int, semaphore: object) -> None:
+        """See `GlobalRaces`."""
+        join(self._threads[thread].clock, self._launch.semaphores.get(semaphore, {}))
+
+    def exit(self, line: str) -> None:
+        """The CTA's last warpgroup has ended, at `line`: SMEM must not be in use any more."""
+        known: Clock = {}
+        for thread in self._threads:
+            join(known, thread.clock)
+        mine = {loader for loader, _ in self._completing.values()} | {own.stores.reader for own in self._threads}
+        for agent, (access, array, index) in self._memory.newest.items():
+            if agent in mine and known.get(agent, 0) < access.time:
+                place = Place(EXIT, line, access.place.buffer, access.place.warpgroup)
+                end = self._access(0, 0, place)
+                self._launch.report(access, end, access.place.view(array, *index), _missing_wait(access.place))
+        self._memory.running -= 1
+        if not self._memory.running:
+            self._memory.smem.clear()
+            self._memory.barriers.clear()
+            self._memory.newest.clear()
+
+    def _family(self, thread: int) -> range:
+        """Returns the numbers of a warpgroup and its warps."""
+        return range(thread, thread + THREADS_PER_WARPGROUP)
+
+
+def _make_threads(agents: Agents) -> list[Thread]:
+    warpgroup = Thread(agents)
+    # What the warpgroup issues as a whole is issued by its first warp.
+    first = Thread(agents, warpgroup.stores)
+    return [warpgroup, first, *(Thread(agents) for _ in range(WARPS_PER_WARPGROUP - 1))]
+
+
+def _missing_wait(place: Place) -> str:
+    if place.what == "TMA load":
+        return "Needs barrier_wait on the barrier of that load before the end."
+    return "Needs wait_smem_to_gmem(0, wait_read_only=True) before the end."

@@ -1,0 +1,179 @@
+"""What is found: two accesses, where they touch, and what would order them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+TMA_LOAD, TMA_STORE, TMA_REDUCTION, WGMMA = "TMA load", "TMA store", "TMA reduction", "wgmma"
+REMOTE_STORE, REMOTE_ATOMIC = "remote store", "remote atomic"
+_ASYNCHRONOUS = (TMA_LOAD, TMA_STORE, TMA_REDUCTION, WGMMA)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Place:
+    """An access as the kernel's author wrote it.
+
+    Attributes:
+      what: "TMA load", "TMA store", "TMA reduction", "wgmma", "read", "write", "atomic",
+        "remote store" or "remote atomic".
+      line: where it is written.
+      buffer: name of the buffer.
+      warpgroup: who executes it.
+      warp: the warp of it, in a warp-level region; else None.
+      space: "SMEM" or "GMEM".
+      view: what is accessed of an array, given its run-time index values.
+    """
+
+    what: str
+    line: str
+    buffer: str
+    warpgroup: int
+    warp: int | None = None
+    space: str = "SMEM"
+    view: Callable[..., np.ndarray] = np.asarray
+    is_asynchronous: bool = dataclasses.field(init=False)
+    """Whether another unit makes the access (in the asynchronous proxy)."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_asynchronous", self.what in _ASYNCHRONOUS)
+
+    @property
+    def who(self) -> str:
+        """The warpgroup, or the warp of it."""
+        return f"warpgroup {self.warpgroup}" if self.warp is None else f"warp {self.warp} of warpgroup {self.warpgroup}"
+
+    def __str__(self) -> str:
+        return f"{self.what} of {self.buffer} by {self.who} at {self.line}"
+
+
+class Access(NamedTuple):
+    """One execution of a place.
+
+    Attributes:
+      agent: who makes it.
+      time: the agent's time.
+      place: what it is.
+      cta: number of the CTA.
+      cluster: number of its cluster.
+    """
+
+    agent: int
+    time: int
+    place: Place
+    cta: int
+    cluster: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Race:
+    """Two accesses to the same memory that nothing orders.
+
+    Attributes:
+      kernel: name of the kernel.
+      first, second: the accesses, in the order in which this run made them.
+      region: part of the buffer, or shape and dtype of what the second access touches.
+      needs: what would order them.
+      cta, cycle: where and when it was seen first.
+      first_cta: the CTA of the first access.
+      count: how often it was seen, over all CTAs.
+    """
+
+    kernel: str
+    first: Place
+    second: Place
+    region: str
+    needs: str
+    cta: int
+    cycle: int
+    first_cta: int
+    count: int = 1
+
+    def __str__(self) -> str:
+        times = f", {self.count} times" if self.count > 1 else ""
+        where = f"kernel {self.kernel}: race in CTA {self.cta} at cycle {self.cycle:,}{times}"
+        other = f" of CTA {self.first_cta}" if self.first_cta != self.cta else ""
+        what = f"{self.second} ({self.region})"
+        if self.second.what == EXIT:
+            return f"{where}: the CTA exits at {self.second.line} before {self.first} ({self.region}). {self.needs}"
+        return f"{where}: {what} is not ordered after {self.first}{other}. {self.needs}"
+
+
+EXIT = "exit"
+"""What a `Place` is that stands for the end of a CTA."""
+
+
+class RaceLog:
+    """The races of one launch, one for each pair of places."""
+
+    def __init__(self, kernel: str) -> None:
+        self._kernel = kernel
+        self._found: dict[tuple[Place, Place, str], Race] = {}
+
+    def add(self, first: Access, second: Access, region: str, needs: str, cycle: int) -> None:
+        """Notes a race, or counts it if the same two places have raced before."""
+        key = (first.place, second.place, needs)
+        known = self._found.get(key)
+        if known is not None:
+            self._found[key] = dataclasses.replace(known, count=known.count + 1)
+        else:
+            self._found[key] = Race(
+                self._kernel, first.place, second.place, region, needs, second.cta, cycle, first.cta
+            )
+
+    def races(self) -> tuple[Race, ...]:
+        """Returns the races in the order in which they were found."""
+        return tuple(self._found.values())
+
+
+def missing_order(first: Access, second: Access) -> str:
+    """Returns what would put `second` after `first`."""
+    before, after = first.place, second.place
+    if first.cluster != second.cluster:
+        return _between_clusters(first, second)
+    wait = _own_wait(before)
+    if before.what == TMA_LOAD:
+        return f"Needs {wait} before this access."
+    if first.cta == second.cta and before.who == after.who:
+        return f"Needs {wait or 'an order of the two'} in between."
+    if first.cta == second.cta:
+        hand_over = f"barrier_arrive by {before.who} and barrier_wait by {after.who}"
+    else:
+        hand_over = f"barrier_arrive on a ClusterBarrier by CTA {first.cta} and barrier_wait by CTA {second.cta}"
+    return f"Needs {wait + ', then ' if wait else ''}{hand_over} in between."
+
+
+def _own_wait(before: Place) -> str:
+    """Returns how the warpgroup that started an asynchronous access waits for it; "" for one of its own."""
+    if before.what == TMA_LOAD:
+        return "barrier_wait on the barrier of that load"
+    if before.what == WGMMA:
+        return "wgmma_wait(n) with a smaller n"
+    if before.is_asynchronous:
+        whole = " without wait_read_only" if before.space == "GMEM" else ""
+        return f"wait_smem_to_gmem(n) with a smaller n{whole}"
+    return ""
+
+
+def _between_clusters(first: Access, second: Access) -> str:
+    wait = _own_wait(first.place)
+    return (
+        f"Needs a part of {second.place.buffer} for each CTA, or {wait + ', then ' if wait else ''}semaphore_signal by "
+        f"CTA {first.cta} and semaphore_wait by CTA {second.cta} in between"
+        + (", or atomics." if "read" not in (first.place.what, second.place.what) else ".")
+    )
+
+
+def missing_commit(first: Access, second: Access) -> str:
+    """Returns what makes a write by a warpgroup visible to an asynchronous unit that is ordered after it."""
+    if first.place.space == "GMEM":
+        return (
+            "Needs copy_smem_to_gmem instead of the write, or a plain access after it: TMA does not see plain writes "
+            "of GMEM in the same launch (commit_smem is a fence for SMEM)."
+        )
+    same = first.cta == second.cta and first.place.who == second.place.who
+    where = ", before this access." if same else " and before the arrival that hands it over."
+    return f"Needs commit_smem() after the write{where}"

@@ -1,0 +1,83 @@
+"""Who watches which CTA of a launch."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from mgpu.sim.engine import Engine
+from mgpu.sim.races.clocks import Thread
+from mgpu.sim.races.cluster import ClusterRaces
+from mgpu.sim.races.cta import ClusterMemory, CtaRaces
+from mgpu.sim.races.detector import LaunchRaces
+from mgpu.sim.races.report import Place, Race
+from mgpu.sim.races.shadow import Index
+
+WATCHED_CTAS = 4
+"""CTAs of a launch that are watched in full unless all are asked for: they run the same code as the others."""
+
+
+class GlobalRaces(Protocol):
+    """Watches what a CTA does to GMEM. `thread` is the number of a warpgroup or warp (`race_hooks.thread_number`)."""
+
+    def read_global(self, thread: int, place: Place, array: np.ndarray, index: Index, /) -> None:
+        """A warpgroup itself reads a region."""
+        ...
+
+    def write_global(self, thread: int, place: Place, array: np.ndarray, index: Index, /) -> None:
+        """A warpgroup itself writes a region."""
+        ...
+
+    def update_global(self, thread: int, place: Place, array: np.ndarray, index: Index, /) -> None:
+        """A warpgroup itself changes a region by atomics."""
+        ...
+
+    def load_global(self, thread: int, place: Place, array: np.ndarray, index: Index, barrier: object, /) -> None:
+        """A TMA load that completes with the current phase of `barrier` reads a region."""
+        ...
+
+    def store_global(self, thread: int, place: Place, array: np.ndarray, index: Index, /) -> None:
+        """The TMA store that was begun last writes a region, or changes it by a reduction."""
+        ...
+
+    def signal(self, thread: int, semaphore: object, /) -> None:
+        """A warpgroup adds to a semaphore."""
+        ...
+
+    def acquire(self, thread: int, semaphore: object, /) -> None:
+        """A warpgroup has waited on a semaphore, or read it."""
+        ...
+
+
+class Watchers:
+    """Gives each CTA of a launch what watches it.
+
+    Args:
+      kernel: name of the kernel.
+      engine: tells the cycle.
+      cluster_size: CTAs of a cluster.
+      num_warpgroups: warpgroups of a CTA.
+      watch_all: watch all CTAs in full; else only the clusters of the first `WATCHED_CTAS`.
+    """
+
+    def __init__(self, kernel: str, engine: Engine, cluster_size: int, num_warpgroups: int, *, watch_all: bool) -> None:
+        self._launch = LaunchRaces(kernel, engine)
+        self._cluster_size = cluster_size
+        self._num_warpgroups = num_warpgroups
+        self._watch_all = watch_all
+        self._memories: dict[int, ClusterMemory] = {}
+        self._threads: dict[int, Thread] = {}
+
+    def of_cta(self, cta: int, cluster: int) -> tuple[CtaRaces | None, GlobalRaces]:
+        """Returns what watches a CTA's own memory, None if nothing does, and what watches its accesses to GMEM."""
+        if self._watch_all or cluster * self._cluster_size < WATCHED_CTAS:
+            memory = self._memories.setdefault(cluster, ClusterMemory(self._cluster_size))
+            races = CtaRaces(self._launch, memory, cta, cluster, self._num_warpgroups)
+            return races, races
+        thread = self._threads.setdefault(cluster, Thread(self._launch.agents))
+        return None, ClusterRaces(self._launch, thread, cta, cluster)
+
+    def races(self) -> tuple[Race, ...]:
+        """Returns what has been found, in the order in which it was."""
+        return self._launch.races()

@@ -1,0 +1,122 @@
+"""What a simulation costs, in figures that do not depend on the machine: events, allocations, what is left behind."""
+
+import gc
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.experimental import pallas as pl
+
+import mgpu
+from mgpu import InterpretGPUParams
+from mgpu.devices import load_device
+from mgpu.sim import cta as cta_module
+from mgpu.sim.cta import CtaState
+from mgpu.sim.engine import Process
+from mgpu.sim.simulation import RunResult, prepare, simulate
+from mgpu.sim.warpgroup import Warpgroup
+from support.kernels import swizzled
+
+H100 = load_device("h100")
+TILE = 64
+
+
+def run(kernel, *operands, **options) -> RunResult:
+    program, consts = kernel._program(jax.tree.structure(operands), list(operands))
+    options = {"detect_races": False, **options}
+    return simulate(prepare(program, H100, H100.num_sms, InterpretGPUParams(**options)), consts, operands)
+
+
+def ones(*shape):
+    return np.ones(shape, np.float16)
+
+
+def make_matmul(steps, *, num_ctas=1, waits=1):
+    """One warpgroup loads, multiplies `steps` tiles and stores; `waits` times it waits for its wgmma and its store."""
+
+    def body(a, b, out, a_smem, b_smem, out_smem, barrier):
+        def multiply(acc):
+            def step(index, _):
+                k = pl.ds(index * TILE, TILE)
+                mgpu.copy_gmem_to_smem(a.at[:, k], a_smem, barrier)
+                mgpu.copy_gmem_to_smem(b.at[k], b_smem, barrier)
+                mgpu.barrier_wait(barrier)
+                mgpu.wgmma(acc, a_smem, b_smem)
+                for _ in range(waits):
+                    mgpu.wgmma_wait(0)
+
+            lax.fori_loop(0, steps, step, None)
+            return acc[...]
+
+        @pl.when(lax.axis_index("cta") == 0)
+        def _():
+            out_smem[...] = pl.run_scoped(multiply, mgpu.ACC((TILE, TILE))).astype(jnp.float16)
+            mgpu.commit_smem()
+            mgpu.copy_smem_to_gmem(out_smem, out)
+            for _ in range(waits):
+                mgpu.wait_smem_to_gmem(0)
+
+    return mgpu.kernel(
+        body,
+        out_type=jax.ShapeDtypeStruct((TILE, TILE), jnp.float16),
+        scratch_types=[swizzled(TILE, TILE)] * 3 + [mgpu.Barrier(num_arrivals=2)],
+        grid=(num_ctas,),
+        grid_names=("cta",),
+        name="matmul",
+    )
+
+
+def matmul_result(steps, **options):
+    run_options = {key: options.pop(key) for key in ("numerics", "seed") if key in options}
+    return run(make_matmul(steps, **options), ones(TILE, steps * TILE), ones(steps * TILE, TILE), **run_options)
+
+
+def test_events_grow_linearly():
+    events = [matmul_result(steps).events for steps in (2, 4, 8, 16)]
+    each = (events[1] - events[0]) // 2
+    assert np.diff(events).tolist() == [2 * each, 4 * each, 8 * each]
+    # Two issues, two landings, the wake-up, the wgmma, and the end of that with the loop's counting.
+    assert each == 7
+
+
+@pytest.mark.parametrize("numerics", [True, False])
+def test_time_and_events_do_not_depend_on_values(numerics):
+    result, reference = matmul_result(4, numerics=numerics), matmul_result(4)
+    assert (result.cycles, result.events) == (reference.cycles, reference.events)
+
+
+def test_waiting_again_for_what_is_over_takes_no_event():
+    once, twice = matmul_result(4), matmul_result(4, waits=2)
+    # Each store wait has its cycle; a wgmma wait that is over has none.
+    assert twice.cycles == once.cycles + 1
+    np.testing.assert_array_equal(twice.outputs[0], 4 * TILE)
+
+
+def test_a_cta_without_work_allocates_nothing(monkeypatch):
+    made = []
+    uninitialised = cta_module.uninitialised
+    monkeypatch.setattr(cta_module, "uninitialised", lambda *args: made.append(args) or uninitialised(*args))
+    result = matmul_result(2, num_ctas=20)
+    np.testing.assert_array_equal(result.outputs[0], 2 * TILE)
+    assert len(made) == 3
+
+
+def test_time_alone_allocates_no_tiles(monkeypatch):
+    made = []
+    uninitialised = cta_module.uninitialised
+    monkeypatch.setattr(cta_module, "uninitialised", lambda *args: made.append(args) or uninitialised(*args))
+    matmul_result(2, numerics=False)
+    assert len(made) == 1  # the result's own, which the warpgroup writes itself
+
+
+def test_a_launch_leaves_nothing_for_the_cyclic_collector():
+    gc.collect()
+    gc.disable()
+    try:
+        matmul_result(2, num_ctas=3)
+        kinds = (CtaState, Warpgroup, Process)
+        assert [one for one in gc.get_objects() if isinstance(one, kinds)] == []
+    finally:
+        gc.enable()
