@@ -8,6 +8,7 @@ Needs Chromium (CHROMIUM=/path/to/it to choose one). The pictures go to docs/ima
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import shutil
 import sys
@@ -21,7 +22,7 @@ from dashboard.app import create_app
 
 IMAGES = Path(__file__).parent / "images"
 SIZE = (1360, 800)
-ANALYSES_MS = 60_000
+READY_MS = 60_000  # analyses and charts
 # name: page and query; theme
 PICTURES = {
     "overview": ("", "light"),
@@ -45,7 +46,7 @@ def take_pictures(browser: Browser, url: str, folder: Path) -> None:
         page = context.new_page()
         page.goto(f"{url}{path}")
         page.locator(".page").first.wait_for()
-        expect(page.locator(".pending, .steps")).to_have_count(0, timeout=ANALYSES_MS)
+        expect(page.locator(".pending, .steps, .chart-place:not(:has(.main-svg))")).to_have_count(0, timeout=READY_MS)
         if path.startswith("timeline"):
             page.locator("canvas[data-ready][data-boxes]").wait_for()
         page.wait_for_timeout(800)  # charts and labels settle
@@ -61,6 +62,7 @@ def main() -> None:
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         sys.exit("No Chromium found: install one, or set CHROMIUM=/path/to/it.")
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
     IMAGES.mkdir(exist_ok=True)
     server = make_server("127.0.0.1", 0, create_app(options.profile).server, threaded=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -21,6 +21,7 @@ the kernel nothing and no GPU can give it. A measured launch has empty activity 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
 import json
 import zipfile
@@ -101,6 +102,7 @@ HBM_STRETCH_CYCLES = 256
 CTA_DTYPE = np.dtype([("cta", "<u4"), ("cluster", "<u4"), ("sm", "<u2"), ("begin", "<i8"), ("end", "<i8")])
 
 
+@functools.cache
 def tool_version() -> str:
     """Returns the program and version that writes captures here, for their headers."""
     try:

@@ -57,7 +57,11 @@ An event costs `record_event_cycles` of the warpgroup that records it; `mgpu/dev
 - Two stages over one tile in L2 (flash-vla): its producer alone is a third faster than predicted. 132 SMs that read the
   same 24 KiB again and again are served faster than the same number of different tiles.
 - Four stages of 32 KiB with 64 FFMAs: the chip spends some 45 cycles more on each tile.
+- K = 4096 comes out slower than K = 2048: the predicted HBM traffic costs it more of its clock than on that chip, which
+  gets faster all the way to K = 16384. Short tiles with a CTA each lose too much between two CTAs.
 - The softmax hides better under the matmuls than on the chip, so attention without overlap is predicted too fast.
+- Attention without a producer: how the original orders its loads is not published; here the first consumer issues them
+  at the end of a block, beside the other's wgmmas, and they arrive late.
 """
 
 

@@ -118,6 +118,7 @@ def summarise(found: dict[str, Any]) -> dict[str, Any]:
         "p95_ms": round(times[int(0.95 * (len(times) - 1))]),
         "max_boxes": max(row["boxes"] for row in found["zooms"]),
         "target_ms": TARGET_MS,
+        "load_average": round(os.getloadavg()[1], 1),
         "ratio": round(statistics.median(times) / TARGET_MS, 2),
     }
 

@@ -41,10 +41,11 @@ def costliest_barrier(report: Report) -> dict[str, Any] | None:
     return found[0] if found else None
 
 
-def first_change(report: Report) -> Advice | None:
-    """Returns what to try first: the largest gain that a replay predicts, or else the largest that is possible."""
+def first_changes(report: Report) -> list[Advice]:
+    """Returns what to try first and, if what that gains is only bounded, the first whose gain a replay predicts."""
     items = report.advice.items
-    return next((item for item in items if item.basis == "replay"), items[0] if items else None)
+    predicted = next((item for item in items if item.basis == "replay"), None)
+    return list(dict.fromkeys(item for item in (*items[:1], predicted) if item is not None))
 
 
 def _cost(context: PageContext, barrier: dict[str, Any] | None) -> Component | None:
@@ -80,13 +81,18 @@ def _reason(context: PageContext, barrier: dict[str, Any] | None) -> Component |
 
 
 def _change(context: PageContext) -> Component | None:
-    item = first_change(context.loaded.report)
-    if item is None:
+    items = first_changes(context.loaded.report)
+    if not items:
         return None
-    gain = f"{'Gains' if item.basis == 'replay' else 'Gains at most'} {share_text(item.gain_share)} of the launch"
-    basis = ", by replay of the recorded events" if item.basis == "replay" else ""
-    detail = [f"{gain} ({context.units.text(item.gain_cycles)}){basis}."]
-    return _answer("What to change first", link(item.remedy, context.links.page("critical-path")), detail)
+    gains = [
+        f"{'Gains' if item.basis == 'replay' else 'Gains at most'} {share_text(item.gain_share)} of the launch "
+        f"({context.units.text(item.gain_cycles)}){', by replay of the recorded events' * (item.basis == 'replay')}."
+        for item in items
+    ]
+    detail: list[Component | str] = [gains[0]]
+    for item, gain in zip(items[1:], gains[1:], strict=True):
+        detail += [" Then: ", html.B(item.remedy), f". {gain}"]
+    return _answer("What to change first", link(items[0].remedy, context.links.page("critical-path")), detail)
 
 
 def _answer(question: str, title: Component | str, detail: Content) -> Component:

@@ -108,8 +108,9 @@ def chart(name: str, figure: go.Figure, legend: Sequence[LegendEntry] | None = N
         entries = html.Div([swatch(one.color, one.text, one.hatched) for one in legend], className="chart-legend")
         return html.Div([entries, chart(name, go.Figure(figure).update_layout(showlegend=False))])
     config: Any = GRAPH_CONFIG | {"toImageButtonOptions": {"format": "png", "scale": 2, "filename": name}}
-    height = f"{figure.layout.height}px"  # holds the place while Plotly draws
-    return dcc.Graph(id=ids.graph(name), figure=figure, config=config, className="chart", style={"height": height})
+    # The place is held while Plotly is fetched and draws.
+    drawn = dcc.Graph(id=ids.graph(name), figure=figure, config=config, className="chart")
+    return html.Div(drawn, className="chart-place", style={"minHeight": f"{figure.layout.height}px"})
 
 
 def time_chart(

@@ -87,6 +87,8 @@ def _selects_all(idx: Any, shape: tuple[int, ...]) -> bool:
 class WGMMAAccumulatorRef:
     """Type of a wgmma accumulator, for `pl.run_scoped` in the warpgroup that owns it. Starts at zero.
 
+    `acc[...]` reads it and `acc[...] = x` assigns it, as a whole; both wait for the wgmmas in flight.
+
     Attributes:
       shape: (m, n): m a multiple of 64, n a multiple of 8 up to 256.
       dtype: float32, float16 or int32.
@@ -232,7 +234,7 @@ def wgmma(acc: Any, a: Any, b: Any) -> None:
     Args:
       acc: ref to an accumulator (m, n).
       a: (m, k): ref in SMEM, or an array in registers.
-      b: (k, n): ref in SMEM.
+      b: (k, n): ref in SMEM, of the dtype of `a`; the two kinds of 8-bit floats may be mixed.
 
     Raises:
       KernelTypeError: shapes that do not fit, a dtype that the tensor core does not take, an operand in the wrong

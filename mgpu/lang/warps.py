@@ -120,10 +120,13 @@ class _OneWarp:
 def warp_map(f: Callable[[jax.Array], None], /) -> None:
     """Runs `f(warp_id)` on each of the four warps; the warpgroup goes on when all have returned.
 
-    Inside, copies, barrier operations and scalar control flow belong to one warp; wgmma does not exist.
+    Inside, copies, barrier operations and scalar control flow belong to one warp; arrays and wgmma do not exist.
 
     Args:
-      f: takes the warp's number, 0 to 3, and returns None. It reaches refs by closing over them.
+      f: takes the warp's number, 0 to 3, and returns None. It reaches refs and scalars by closing over them.
+
+    Raises:
+      KernelTypeError: when the kernel is launched: an array is loaded, computed or closed over inside.
     """
     axis_name = "warp"
 

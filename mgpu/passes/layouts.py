@@ -2,8 +2,8 @@
 
 Layouts are followed from where they are certain (an accumulator, a load or a cast that names one) through element-wise
 operations, reductions and the broadcasts that undo them, into and out of calls, branches and loops. Everything else is
-of unknown layout and meets anything. Under
-Warpgroup semantics the compiler chooses layouts and converts, so nothing is checked.
+of unknown layout and meets anything. Under Warpgroup semantics the compiler chooses layouts and converts, so nothing
+is refused for its layout.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ def check_layouts(program: KernelProgram) -> None:
       KernelTypeError: names the user's line, both layouts, and the cast that is missing.
     """
     if program.params.lowering_semantics is not LoweringSemantics.Lane:
-        for step in walk(program):
-            _print(step, {})
+        _check_what_is_said(program)
         return
     layouts: dict[Any, Any] = {}
     entered: list[Step] = []  # equations whose regions the walk is in
@@ -61,6 +60,16 @@ def check_layouts(program: KernelProgram) -> None:
             layouts[equation.outvars[0]] = layout
     for step in reversed(entered):
         _take_results(step, layouts)
+
+
+def _check_what_is_said(program: KernelProgram) -> None:
+    """Where the compiler chooses layouts, only those that a load or a cast names are certain."""
+    said: dict[Any, Any] = {}
+    for step in walk(program):
+        _print(step, said)
+        _check_scratch(step, said, program.params.reduction_scratch_bytes)
+        if step.equation.primitive.name in ("load", "layout_cast"):
+            said[step.equation.outvars[0]] = step.equation.params["layout"]
 
 
 def _print(step: Step, layouts: Mapping[Any, Any]) -> None:

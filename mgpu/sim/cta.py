@@ -53,6 +53,11 @@ class LateAllocation:
         self._make = make
         self._made: Any = None
 
+    @property
+    def made(self) -> Any:
+        """The array or barrier list; None if nobody has accessed it yet."""
+        return self._made
+
     def get(self) -> Any:
         """Returns the array or barrier list, the same at every call."""
         if self._made is None:
@@ -186,6 +191,12 @@ class CtaState:
             while mmas and mmas[0][0] <= now:
                 multiply_first(mmas)
 
+    def reachable_arrays(self) -> list[np.ndarray]:
+        """Returns the arrays of its SMEM, as far as somebody has accessed them, that a peer can reach."""
+        entered = [buffer for entries in self._entered.values() for buffer in entries.values()]
+        made = [buffer.made for buffer in entered if isinstance(buffer, LateAllocation)]
+        return [array for array in made if isinstance(array, np.ndarray)]
+
     def exit(self) -> None:
         """Lets go of the other CTAs of the cluster when all have exited, so that nothing is left in a cycle."""
         if self._cluster.exit_one():
@@ -205,11 +216,12 @@ class CtaState:
 
     def global_semaphores(self, allocation: Allocation) -> list[Semaphore]:
         """Returns semaphores that all CTAs of the launch share."""
-        return self._global_semaphores.setdefault(allocation.number, self._new_semaphores(allocation))
+        semaphores = self._new_semaphores(allocation, is_global=True)
+        return self._global_semaphores.setdefault(allocation.number, semaphores)
 
-    def _new_semaphores(self, allocation: Allocation) -> list[Semaphore]:
-        count = math.prod(allocation.aval.shape)
-        return [Semaphore(self.engine, self.device, f"{allocation.name}[{slot}]") for slot in range(count)]
+    def _new_semaphores(self, allocation: Allocation, *, is_global: bool = False) -> list[Semaphore]:
+        names = [f"{allocation.name}[{slot}]" for slot in range(math.prod(allocation.aval.shape))]
+        return [Semaphore(self.engine, self.device, name, is_global=is_global) for name in names]
 
     def _new_barriers(self, allocation: Allocation) -> list[Mbarrier]:
         arrivals = arrivals_per_phase(allocation.aval.memory_space, self._cluster.sizes)

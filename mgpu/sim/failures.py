@@ -165,13 +165,17 @@ def _is_ref(atom: Any) -> bool:
 def _possible_signals(stuck: Sequence[Warpgroup], signals: Sequence[tuple[str, SourceLine]]) -> list[str]:
     """Says of each semaphore that somebody waits on where it is signalled."""
     reasons = [party.process.waiting_on for party in stuck]
-    awaited = dict.fromkeys(
-        reason.semaphore.label.partition("[")[0] for reason in reasons if isinstance(reason, SemaphoreWait)
-    )
+    awaited = {
+        reason.semaphore.label.partition("[")[0]: reason.semaphore.is_global
+        for reason in reasons
+        if isinstance(reason, SemaphoreWait)
+    }
     lines = []
-    for semaphore in awaited:
+    for semaphore, is_global in awaited.items():
         places = dict.fromkeys(str(line) for name, line in signals if name == semaphore)
         lines.append(f"  signals of {semaphore} come from: " + ("; ".join(list(places)[:_MOST_LINES]) or "nowhere"))
+        if places and not is_global:
+            lines.append(f"  {semaphore} belongs to one CTA; pl.get_global gives a semaphore that all CTAs share")
     return lines
 
 

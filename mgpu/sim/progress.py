@@ -43,8 +43,13 @@ def show_progress(name: str, measure: Callable[[], HowFar], delay_s: float = DEL
     if not console.is_terminal:
         yield
         return
-    display = _Display(name, measure, console)
-    timer = threading.Timer(delay_s, display.start)
+    shown: list[_Display] = []
+
+    def show() -> None:
+        shown.append(_Display(name, measure, console))
+        shown[0].start()
+
+    timer = threading.Timer(delay_s, show)
     timer.daemon = True
     timer.start()
     try:
@@ -52,7 +57,8 @@ def show_progress(name: str, measure: Callable[[], HowFar], delay_s: float = DEL
     finally:
         timer.cancel()
         timer.join()
-        display.stop()
+        for display in shown:
+            display.stop()
 
 
 class _Display(Progress):

@@ -1,4 +1,4 @@
-"""Semaphores in GMEM: a counter that any CTA adds to and that a waiter polls."""
+"""Semaphores in GMEM: a counter that a CTA, or any CTA, adds to and that a waiter polls."""
 
 from __future__ import annotations
 
@@ -32,15 +32,17 @@ class Semaphore:
       engine: the clock that waiters run on.
       device: gives `gmem_semaphore_hop_ns`, from a signal to the waiter that sees it.
       label: what reports call it.
+      is_global: all CTAs of the launch share it.
 
     Attributes:
       count: its value.
     """
 
-    __slots__ = ("_engine", "_hop_cycles", "_waiters", "count", "label")
+    __slots__ = ("_engine", "_hop_cycles", "_waiters", "count", "is_global", "label")
 
-    def __init__(self, engine: Engine, device: Device, label: str) -> None:
+    def __init__(self, engine: Engine, device: Device, label: str, *, is_global: bool = False) -> None:
         self.label = label
+        self.is_global = is_global
         self.count = 0
         self._engine = engine
         self._hop_cycles = device.cycles(device.gmem_semaphore_hop_ns)

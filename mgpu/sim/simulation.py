@@ -294,7 +294,7 @@ class _Run:
             FinishedTrack(cta.index, cta.sm.index, one.index, one.recorder, one.begin, one.end) for one in warpgroups
         ]
         if warpgroup.cta.races is not None:
-            warpgroup.cta.races.exit(str(self.kernel.program.source))
+            warpgroup.cta.races.exit(str(self.kernel.program.source), warpgroup.cta.reachable_arrays())
         warpgroup.cta.exit()
         cta.exit()
 

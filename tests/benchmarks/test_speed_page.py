@@ -54,5 +54,5 @@ def test_samples_count_for_the_activity_that_takes_the_time(monkeypatch: pytest.
 def test_a_case_is_measured() -> None:
     figures = measure(Case("matmul", 512, "time only"))
     assert figures["events"] > 0
-    assert 0 < figures["cpu_seconds"]
+    assert figures["cpu_seconds"] > 0
     assert figures["peak_bytes"] > 2**20

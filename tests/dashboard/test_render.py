@@ -26,13 +26,13 @@ def page_text(renderer: Renderer, path: str, search: str = "") -> str:
 def test_every_page_can_be_made_of_every_profile(page: str, ring_profile: Path, matmul_profile: Path) -> None:
     for profile in (ring_profile, matmul_profile):
         for search in ("", "?units=ns"):
-            content = Renderer(LaunchStore(profile)).page(f"/{page}", search)
+            content = Renderer(LaunchStore(profile), patience_seconds=60).page(f"/{page}", search)
             assert "page" in str(lighten(content))
 
 
 def test_measured_launch_without_unit_activity_has_all_pages(tmp_path: Path) -> None:
     save_launch(tmp_path, ring_capture(activity=False))
-    renderer = Renderer(LaunchStore(tmp_path))
+    renderer = Renderer(LaunchStore(tmp_path), patience_seconds=60)
     for page in PAGES:
         assert renderer.page(f"/{page.name}", "")
     assert "inferred" in page_text(renderer, "/")
@@ -40,14 +40,14 @@ def test_measured_launch_without_unit_activity_has_all_pages(tmp_path: Path) -> 
 
 def test_dropped_events_are_told_on_the_first_page(tmp_path: Path) -> None:
     save_launch(tmp_path, ring_capture(capacity=12))
-    text = page_text(Renderer(LaunchStore(tmp_path)), "/")
+    text = page_text(Renderer(LaunchStore(tmp_path), patience_seconds=60), "/")
     assert "did not fit" in text
     assert "profile_space=" in text
 
 
 def test_an_empty_directory_says_how_to_fill_it(tmp_path: Path) -> None:
     for path in ("/", "/runs"):
-        text = page_text(Renderer(LaunchStore(tmp_path)), path)
+        text = page_text(Renderer(LaunchStore(tmp_path), patience_seconds=60), path)
         assert "No launches yet" in text
         assert "CompilerParams(profile_space=" in text
 
@@ -57,7 +57,7 @@ def test_an_unreadable_launch_stands_beside_the_others(tmp_path: Path) -> None:
     bad = tmp_path / "torn-0001"
     bad.mkdir()
     (bad / "capture.npz").write_bytes((good / "capture.npz").read_bytes()[:300])
-    renderer = Renderer(LaunchStore(tmp_path))
+    renderer = Renderer(LaunchStore(tmp_path), patience_seconds=60)
     runs = page_text(renderer, "/runs")
     assert "cannot be read" in runs
     assert "ring-0001" in runs
@@ -67,7 +67,7 @@ def test_an_unreadable_launch_stands_beside_the_others(tmp_path: Path) -> None:
 
 
 def test_what_does_not_exist_is_said_to_be_missing(ring_profile: Path) -> None:
-    renderer = Renderer(LaunchStore(ring_profile))
+    renderer = Renderer(LaunchStore(ring_profile), patience_seconds=60)
     assert "There is no launch 'x'" in page_text(renderer, "/", "?launch=x").replace("\\", "")
     assert "There is no page" in page_text(renderer, "/nowhere")
 

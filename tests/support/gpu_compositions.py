@@ -149,9 +149,9 @@ def columns(params: Any) -> Any:
 
 @_composition
 def peer_reads(params: Any) -> Any:
-    """Each of two CTAs reads the other's SMEM; the first one waits until both have."""
+    """Each of two CTAs reads the other's SMEM; the first one waits until both have, and the second for the first."""
 
-    def body(x_gmem: Any, out_gmem: Any, smem: Any, full: Any, filled: Any, read: Any) -> None:
+    def body(x_gmem: Any, out_gmem: Any, smem: Any, full: Any, filled: Any, read: Any, end: Any) -> None:
         me = lax.axis_index("cta")
         plgpu.copy_gmem_to_smem(x_gmem.at[me], smem, full)
         plgpu.barrier_wait(full)
@@ -160,6 +160,8 @@ def peer_reads(params: Any) -> Any:
         out_gmem[me] = plgpu.cluster_ref(smem, {"cta": 1 - me})[...]
         plgpu.barrier_arrive(read)
         pl.when(me == 0)(lambda: plgpu.barrier_wait(read))
+        plgpu.barrier_arrive(end)
+        plgpu.barrier_wait(end)
 
     x = _numbers(2, 128)
     kernel = plgpu.kernel(
@@ -172,6 +174,7 @@ def peer_reads(params: Any) -> Any:
             plgpu.Barrier(),
             plgpu.ClusterBarrier(collective_axes=("cta",)),
             plgpu.ClusterBarrier(collective_axes=("cta",), leader_tracked=True),
+            plgpu.ClusterBarrier(collective_axes=("cta",)),
         ],
         compiler_params=params,
     )

@@ -14,6 +14,9 @@ Asynchronous work is an agent of its own:
   path is enough). `commit_smem` is a fence for SMEM, so nothing makes a plain write of GMEM visible to TMA in the same
   launch.
 
+When a CTA exits, its SMEM ends: copies in flight there, and accesses of its peers that it has not waited for, are
+reported like races.
+
 Two deliberate leniences: a read by a warpgroup that an arrival hands over needs no fence before a TMA load overwrites
 what was read, since it has its value by then; and atomics do not race with atomics.
 

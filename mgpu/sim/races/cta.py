@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -231,8 +232,13 @@ class CtaRaces:
         """See `GlobalRaces`."""
         join(self._threads[thread].clock, self._launch.semaphores.get(semaphore, {}))
 
-    def exit(self, line: str) -> None:
-        """The CTA's last warpgroup has ended, at `line`: SMEM must not be in use any more."""
+    def exit(self, line: str, buffers: Sequence[np.ndarray]) -> None:
+        """The CTA's last warpgroup has ended, at `line`: SMEM must not be in use any more.
+
+        Args:
+          line: the kernel's.
+          buffers: arrays in SMEM that other CTAs of the cluster can reach.
+        """
         known: Clock = {}
         for thread in self._threads:
             join(known, thread.clock)
@@ -242,6 +248,9 @@ class CtaRaces:
                 place = Place(EXIT, line, access.place.buffer, access.place.warpgroup)
                 end = self._access(0, 0, place)
                 self._launch.report(access, end, access.place.view(array, *index), _missing_wait(access.place))
+        end = self._access(self._launch.agents.own(), 1, Place(EXIT, line, "SMEM", 0))
+        for array in buffers:
+            self._launch.free(self._memory.smem, array, known, end)
         self._memory.running -= 1
         if not self._memory.running:
             self._memory.smem.clear()

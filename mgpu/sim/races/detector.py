@@ -8,7 +8,7 @@ import numpy as np
 
 from mgpu.sim.engine import Engine
 from mgpu.sim.races.clocks import Agents, Clock
-from mgpu.sim.races.report import Access, Race, RaceLog, missing_commit, missing_order
+from mgpu.sim.races.report import EXIT, Access, Race, RaceLog, missing_commit, missing_farewell, missing_order
 from mgpu.sim.races.shadow import Boxes, Index, Shadow, owner_of, region_text
 
 Shadows = dict[int, Shadow]
@@ -68,13 +68,32 @@ class LaunchRaces:
             self._compare(state.reads.values(), array, index, clock, access)
             state.atomics[access.agent] = access
 
+    def free(self, shadows: Shadows, array: np.ndarray, known: Clock, access: Access) -> None:
+        """Notes that memory ends, at an access that nobody knows of, and compares that with what other CTAs did to it.
+
+        Args:
+          shadows: of its memory space.
+          array: the memory.
+          known: what the CTA knows that owns it.
+          access: the end.
+        """
+        for state in self._shadow(shadows, array).all_states():
+            writes = [] if state.write is None else [state.write]
+            for other in (*writes, *state.reads.values(), *state.atomics.values()):
+                if other.cta != access.cta and known.get(other.agent, 0) < other.time:
+                    self.report(other, access, np.asarray(array), missing_farewell(other, access))
+            state.write, state.reads, state.atomics = access, {}, {}
+
     def report(self, first: Access, second: Access, view: np.ndarray, needs: str) -> None:
         """Notes a race about what a view shows."""
-        self._log.add(first, second, region_text(view, second.place.buffer), needs, self._engine.now)
+        name = first.place.buffer if second.place.what == EXIT else second.place.buffer
+        self._log.add(first, second, region_text(view, name), needs, self._engine.now)
 
     def _compare_write(self, earlier: Access, array: np.ndarray, index: Index, clock: Clock, access: Access) -> None:
         agent, time, place, _, _ = earlier
-        if clock.get(agent, 0) < time:
+        if place.what == EXIT:
+            self.report(earlier, access, access.place.view(array, *index), missing_farewell(access, earlier))
+        elif clock.get(agent, 0) < time:
             self.report(earlier, access, access.place.view(array, *index), missing_order(earlier, access))
         elif access.place.is_asynchronous and not place.is_asynchronous:
             is_committed = clock.get(-agent, 0) >= time and place.space == "SMEM"

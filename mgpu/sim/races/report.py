@@ -97,8 +97,11 @@ class Race:
         where = f"kernel {self.kernel}: race in CTA {self.cta} at cycle {self.cycle:,}{times}"
         other = f" of CTA {self.first_cta}" if self.first_cta != self.cta else ""
         what = f"{self.second} ({self.region})"
+        if self.first.what == EXIT:
+            return f"{where}: {what} after CTA {self.first_cta}, whose SMEM it is, has exited. {self.needs}"
         if self.second.what == EXIT:
-            return f"{where}: the CTA exits at {self.second.line} before {self.first} ({self.region}). {self.needs}"
+            what = f"{self.first}{other} ({self.region})"
+            return f"{where}: the CTA exits at {self.second.line} and does not wait for {what}. {self.needs}"
         return f"{where}: {what} is not ordered after {self.first}{other}. {self.needs}"
 
 
@@ -164,6 +167,14 @@ def _between_clusters(first: Access, second: Access) -> str:
         f"Needs a part of {second.place.buffer} for each CTA, or {wait + ', then ' if wait else ''}semaphore_signal by "
         f"CTA {first.cta} and semaphore_wait by CTA {second.cta} in between"
         + (", or atomics." if "read" not in (first.place.what, second.place.what) else ".")
+    )
+
+
+def missing_farewell(access: Access, end: Access) -> str:
+    """Returns what keeps a CTA from exiting before an access of another one to its SMEM."""
+    return (
+        f"Needs barrier_arrive on a ClusterBarrier by CTA {access.cta} after this access and barrier_wait by CTA "
+        f"{end.cta} before its end."
     )
 
 

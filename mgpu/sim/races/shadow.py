@@ -74,6 +74,10 @@ class Shadow:
         """Keeps another array of the same memory alive."""
         self._kept.append(array)
 
+    def all_states(self) -> list[State]:
+        """Returns the states of all units; they may be changed."""
+        return [state for state, size in zip(self._states, self._sizes, strict=True) if size]
+
     def own(self, place: Place, array: np.ndarray, index: Index) -> list[State]:
         """Returns the states of a region, made such that they describe nothing else: they may be changed."""
         numbers = self._region(place, array, index)

@@ -212,18 +212,20 @@ def test_every_operation_has_a_site_and_the_trace_is_sound(tmp_path):
 def test_a_remote_read_takes_the_round_trip_and_its_bytes(tmp_path):
     """Latency 181 cycles; 8 KiB at an SM's share of 3.27 TB/s (device table): time to the next event by hand."""
 
-    def body(out_ref, buffer):
+    def body(out_ref, buffer, together):
         rank = lax.axis_index("c")
         with jax.named_scope("read"):
             value = mgpu.cluster_ref(buffer, {"c": 1 - rank})[...]
         out_ref[rank] = value
+        mgpu.barrier_arrive(together)
+        mgpu.barrier_wait(together)  # the peer has read
 
     params = mgpu.CompilerParams(profile_space=64, profile_dir=str(tmp_path))
     options = {"compiler_params": params, "interpret": mgpu.InterpretGPUParams(record_cycles=0)}
     mgpu.kernel(
         body,
         out_type=jax.ShapeDtypeStruct((2, 32, 64), F32),
-        scratch_types=[mgpu.SMEM((32, 64), F32)],
+        scratch_types=[mgpu.SMEM((32, 64), F32), mgpu.ClusterBarrier(collective_axes=("c",))],
         cluster=(2,),
         cluster_names=("c",),
         **options,
@@ -231,7 +233,8 @@ def test_a_remote_read_takes_the_round_trip_and_its_bytes(tmp_path):
     device = load_device("h100")
     bytes_per_cycle = device.dsmem_bandwidth / device.clock_hz / device.num_sms
     expected = device.dsmem_latency_cycles + math.ceil(32 * 64 * 4 / bytes_per_cycle)
-    durations = profiler.open(tmp_path)[0].load_trace().spans["dur"].to_list()
+    spans = profiler.open(tmp_path)[0].load_trace().spans
+    durations = [cycles for name, cycles in zip(spans["name"], spans["dur"], strict=True) if name == "read"]
     assert durations == [expected, expected]
 
 

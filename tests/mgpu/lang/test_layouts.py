@@ -109,6 +109,17 @@ def test_print_layout_tells_what_is_known(capsys):
         apply(lambda x: mgpu.print_layout("no placeholder", x), X)
 
 
+def test_print_layout_tells_what_was_said_where_the_compiler_chooses(capsys):
+    def body(x_ref, out_ref):
+        x = mgpu.layout_cast(x_ref[...], mgpu.Layout.WGMMA)
+        mgpu.print_layout("{}", x)
+        out_ref[...] = x
+
+    params = mgpu.CompilerParams(lowering_semantics=mgpu.LoweringSemantics.Warpgroup)
+    mgpu.kernel(body, out_type=jax.ShapeDtypeStruct((64, 32), jnp.float32), compiler_params=params)(X)
+    assert capsys.readouterr().out == "WGMMA\n"
+
+
 @pytest.mark.parametrize(
     ("tiles", "shape"),
     [

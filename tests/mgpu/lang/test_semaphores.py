@@ -181,6 +181,17 @@ def test_a_semaphore_nobody_signals_is_reported(scratch, name):
         run(body, scratch)
 
 
+def test_a_wait_for_another_cta_on_a_semaphore_of_ones_own_is_explained():
+    def body(out_ref, done):
+        pl.when(lax.axis_index("i") == 0)(lambda: mgpu.semaphore_signal(done))
+        pl.when(lax.axis_index("i") == 1)(lambda: mgpu.semaphore_wait(done))
+        out_ref[...] = jnp.zeros((128,), jnp.int32)
+
+    message = r"(?s)waits on semaphore done\[0\]: 0 of 1: CTA 1.*done belongs to one CTA; pl.get_global gives"
+    with pytest.raises(mgpu.errors.DeadlockError, match=message):
+        run(body, [mgpu.SemaphoreType.REGULAR], grid=2)
+
+
 def test_get_global_is_for_semaphores():
     def body(out_ref):
         buffer = pl.get_global(mgpu.SMEM((128,), jnp.int32))

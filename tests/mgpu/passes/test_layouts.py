@@ -126,13 +126,14 @@ def test_the_tensor_core_reads_its_own_layout_only():
         kernel()
 
 
+@pytest.mark.parametrize("semantics", list(mgpu.LoweringSemantics))
 @pytest.mark.parametrize(("axis", "needed_bytes"), [(0, 1024), ((0, 1), 16), (1, 0)])
-def test_a_reduction_over_the_warps_needs_scratch(axis, needed_bytes):
+def test_a_reduction_over_the_warps_needs_scratch(axis, needed_bytes, semantics):
     def reduce(scratch_bytes):
         def body(x_ref, out_ref):
             out_ref[...] = jnp.sum(load(x_ref, Layout.WGMMA), axis=axis)
 
-        params = mgpu.CompilerParams(reduction_scratch_bytes=scratch_bytes)
+        params = mgpu.CompilerParams(reduction_scratch_bytes=scratch_bytes, lowering_semantics=semantics)
         out = jax.ShapeDtypeStruct(X.sum(axis=axis).shape, jnp.float32)
         return mgpu.kernel(body, out_type=out, compiler_params=params)(X)
 

@@ -45,9 +45,7 @@ def test_gmem_cannot_be_allocated_in_a_kernel(as_scratch):
         pl.run_scoped(lambda *refs: out.__setitem__(..., zeros()), *([] if as_scratch else [array]))
 
     scratch = [array] if as_scratch else [mgpu.SMEM((4,), jnp.int32)]
-    with pytest.raises(
-        KernelTypeError, match=r"^test_scopes\.py:\d+ scratch of \[8\] int32 in GMEM: .*one more"
-    ):
+    with pytest.raises(KernelTypeError, match=r"^test_scopes\.py:\d+ scratch of \[8\] int32 in GMEM: .*one more"):
         mgpu.kernel(body, out_type=OUT, scratch_types=scratch)()
 
 

@@ -96,7 +96,7 @@ def test_semaphores_order_ctas(signals, waits_for_store, everywhere):
 @pytest.mark.parametrize("synchronised", [True, False])
 @pytest.mark.parametrize("memory", ["smem", "gmem"])
 def test_ctas_of_a_cluster_need_its_barrier(memory, synchronised):
-    def body(exchanged, out, smem, together):
+    def body(exchanged, out, smem, together, end):
         me = lax.axis_index("c")
         if memory == "gmem":
             exchanged[me] = row(me)
@@ -106,8 +106,11 @@ def test_ctas_of_a_cluster_need_its_barrier(memory, synchronised):
         if synchronised:
             mgpu.barrier_wait(together)
         out[me] = exchanged[1 - me] if memory == "gmem" else mgpu.cluster_ref(smem, {"c": 1 - me})[...]
+        mgpu.barrier_arrive(end)
+        mgpu.barrier_wait(end)
 
-    scratch = [TILE, mgpu.ClusterBarrier(collective_axes=("c",))]
+    barrier = mgpu.ClusterBarrier(collective_axes=("c",))
+    scratch = [TILE, barrier, barrier]
     races = find_races(body, (2, 4), NUMBERS[:8].reshape(2, 4), scratch=scratch, **CLUSTER)
     assert bool(races) == (not synchronised)
     for race in races:
@@ -116,6 +119,34 @@ def test_ctas_of_a_cluster_need_its_barrier(memory, synchronised):
             f"Needs barrier_arrive on a ClusterBarrier by CTA {race.first_cta} and barrier_wait by CTA {race.cta} "
             "in between."
         )
+
+
+@pytest.mark.parametrize(("waits", "late"), [(True, False), (False, False), (False, True)])
+def test_smem_of_a_peer_must_outlive_its_accesses(waits, late):
+    def body(out, smem, begin, end):
+        me = lax.axis_index("c")
+        smem[...] = row(me)
+        mgpu.barrier_arrive(begin)
+        mgpu.barrier_wait(begin)
+
+        @pl.when(me == (1 if late else 0))
+        def _():
+            for _ in range(100):  # takes a while
+                mgpu.commit_smem()
+
+        pl.when(me == 1)(lambda: out.__setitem__(..., mgpu.cluster_ref(smem, {"c": 0})[...]))
+        mgpu.barrier_arrive(end)
+        if waits:
+            mgpu.barrier_wait(end)
+
+    barrier = mgpu.ClusterBarrier(collective_axes=("c",))
+    races = find_races(body, (4,), scratch=[TILE, barrier, barrier], **CLUSTER)
+    farewell = "Needs barrier_arrive on a ClusterBarrier by CTA 1 after this access"
+    assert needed(races).startswith("" if waits else farewell)
+    assert bool(races) == (not waits)
+    for race in races:
+        assert race.region == "smem[0:4]"
+        assert ("whose SMEM it is, has exited" if late else "and does not wait for read of smem") in str(race)
 
 
 def test_a_cluster_barrier_orders_the_ctas_along_each_axis_only():
