@@ -1,13 +1,15 @@
 """Compiler parameters of a kernel: `CompilerParams` and the enumerations it takes. No JAX needed.
 
-The fields and their defaults are those of `jax.experimental.pallas.mosaic_gpu.CompilerParams` (JAX 0.10.2), and
-`delay_release`, which its reference page documents; `profile_window` is this project's own.
+The fields and their defaults are those of `jax.experimental.pallas.mosaic_gpu.CompilerParams` (of JAX 0.10.2; of the
+installed JAX where that changed), and `delay_release`, which its reference page documents; `profile_window` is this
+project's own.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+import importlib.metadata
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
@@ -31,6 +33,15 @@ class LoweringSemantics(enum.Enum):
     Warpgroup = 2
 
 
+def default_semantics() -> LoweringSemantics:
+    """Returns the default of the JAX that is installed: Lane before 0.11, Warpgroup from then on and without JAX."""
+    try:
+        release = importlib.metadata.version("jax").split(".")
+    except importlib.metadata.PackageNotFoundError:
+        return LoweringSemantics.Warpgroup
+    return LoweringSemantics.Lane if [int(part) for part in release[:2]] < [0, 11] else LoweringSemantics.Warpgroup
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CompilerParams:
     """Compiler options of a kernel.
@@ -47,7 +58,8 @@ class CompilerParams:
         event from SMEM if there is room, else GMEM. Events that do not fit are counted, never written elsewhere.
       profile_dir: directory that receives one folder per launch (see `mgpu.profile_dir`).
       profile_trace_scope: a track per warpgroup, or per warp.
-      lowering_semantics: whether transforms of SMEM operands must be given (Lane) or are inferred (Warpgroup).
+      lowering_semantics: whether layouts and transforms must be given (Lane) or are inferred (Warpgroup); by default
+        what the installed JAX does: Lane before 0.11, Warpgroup from then on.
       profile_window: the CTAs, warpgroups and iterations to record; by default all.
 
     Raises:
@@ -63,7 +75,7 @@ class CompilerParams:
     profile_space: int = 0
     profile_dir: str = ""
     profile_trace_scope: TraceScope = TraceScope.WARPGROUP
-    lowering_semantics: LoweringSemantics = LoweringSemantics.Lane
+    lowering_semantics: LoweringSemantics = dataclasses.field(default_factory=default_semantics)
     profile_window: ProfileWindow = EVERYTHING
 
     def __post_init__(self) -> None:

@@ -19,8 +19,8 @@ def test_figures_replace_the_earlier_section_and_nothing_before_it(
     assert section.dashboard_section() == ""
     for slower in (1, 2):
         zooms = [{"ms": slower * ms, "boxes": ms, "stands_for": 9 * ms} for ms in (30, 75, 60, 90, 45)]
-        found = {"first_open_s": 1.234, "zooms": zooms}
-        results.write_text(json.dumps(summarise(1000, 3.0, 2.0, found)))
+        times = dict.fromkeys(("first_open_s", "open_s", "complete_s", "verdict_s"), 1.234)
+        results.write_text(json.dumps(summarise({"spans": 1000, "zooms": zooms, "times": times})))
         section.rewrite_section()
         text = page.read_text()
         assert text.startswith("# Head\n\ntext\n\n## The dashboard's timeline\n")
