@@ -22,6 +22,7 @@ MATRIX = np.random.default_rng(0).integers(-3, 4, (64, 64)).astype(np.float16)
 TILED = (plgpu.TilingTransform((8, 64)), plgpu.SwizzleTransform(128))
 VECTOR = jax.ShapeDtypeStruct((128,), jnp.float32)
 SMEM_VECTOR = plgpu.SMEM((128,), jnp.float32)
+ACC: Any = vars(plgpu)["ACC"]  # reexported without being listed
 SMEM_MATRIX = plgpu.SMEM((64, 64), jnp.float16, transforms=TILED)
 
 
@@ -80,8 +81,8 @@ def test_core_map_over_ctas_updates_jax_refs():
 def test_core_map_over_jax_refs_with_a_memory_space(space, wrap):
     @jax.jit
     def function(x):
-        x_ref = jax.new_ref(x, memory_space=space)
-        total_ref = jax.new_ref(jnp.zeros_like(x[0]), memory_space=space)
+        x_ref: Any = jax.new_ref(x, memory_space=space)
+        total_ref: Any = jax.new_ref(jnp.zeros_like(x[0]), memory_space=space)
 
         @pl.core_map(plgpu.Mesh())
         def _():
@@ -153,7 +154,7 @@ def test_run_state_of_an_accumulator(function, start):
         plgpu.copy_gmem_to_smem(x_ref, smem, barrier)
         plgpu.barrier_wait(barrier)
         ones = plgpu.layout_cast(jnp.ones((64, 64), jnp.float32), plgpu.Layout.WGMMA)
-        out_ref[...] = pl.run_state(lambda acc: function(acc, smem))(plgpu.ACC.init(ones))
+        out_ref[...] = pl.run_state(lambda acc: function(acc, smem))(ACC.init(ones))
 
     out = jax.ShapeDtypeStruct((64, 64), jnp.float32)
     wanted = start + MATRIX.astype(np.float32) @ MATRIX.astype(np.float32)

@@ -177,6 +177,9 @@ def test_what_the_function_of_run_state_returns_comes_first_as_in_mosaic_gpu():
     np.testing.assert_array_equal(multiply(a, b, run), product(a, b) * 3 + 3)
 
 
+LANE = mgpu.CompilerParams(lowering_semantics=mgpu.LoweringSemantics.Lane)
+
+
 def test_an_accumulator_is_not_assigned_an_array_of_another_layout():
     def body(out_ref):
         def scope(acc):
@@ -186,7 +189,7 @@ def test_an_accumulator_is_not_assigned_an_array_of_another_layout():
         out_ref[...] = jnp.zeros((128,), jnp.float32)
 
     with pytest.raises(mgpu.errors.KernelTypeError, match=r"test_wgmma.py:\d+ ACC: .*WGMMA_8BIT.*layout_cast"):
-        mgpu.kernel(body, out_type=jax.ShapeDtypeStruct((128,), jnp.float32))()
+        mgpu.kernel(body, out_type=jax.ShapeDtypeStruct((128,), jnp.float32), compiler_params=LANE)()
 
 
 def test_run_state_carries_plain_arrays_and_accumulators_together():

@@ -121,6 +121,7 @@ def test_the_tensor_core_reads_its_own_layout_only():
         body,
         out_type=jax.ShapeDtypeStruct((64, 64), jnp.float32),
         scratch_types=[mgpu.SMEM((64, 64), jnp.float16, transforms=transforms)],
+        compiler_params=mgpu.CompilerParams(lowering_semantics=mgpu.LoweringSemantics.Lane),
     )
     with pytest.raises(mgpu.errors.KernelTypeError, match=r"wgmma: operand a lies in .*WG_STRIDED.*Layout.WGMMA"):
         kernel()
