@@ -4,7 +4,7 @@ arXiv 2407.08608, section 3 and table 2: a CTA computes 128 query rows with two 
 blocks of 176 rows in two stages each; CTAs are persistent. `ping_pong`: barriers let the consumers take turns on the
 tensor core, so that one's softmax runs under the other's matmuls. `overlap`: a warpgroup's softmax of a block runs
 under its own value matmul of the block before. `specialised`: a producer warpgroup loads; without it the first
-consumer does.
+consumer does, after a barrier of the CTA in each block, as in a kernel that knows no slots to be released (FlashAttention-2).
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ class _Refs:
     k_empty: Any
     v_empty: Any
     turn: Any
+    block_done: Any
 
 
 def make_attention(shape: Attention, heads: int, length: int, dtype: Any = jnp.float16) -> Any:
@@ -75,6 +76,7 @@ def make_attention(shape: Attention, heads: int, length: int, dtype: Any = jnp.f
             "k_empty": barrier(num_arrivals=CONSUMERS),
             "v_empty": barrier(num_arrivals=CONSUMERS),
             "turn": plgpu.Barrier(num_barriers=CONSUMERS),
+            "block_done": plgpu.Barrier(num_arrivals=CONSUMERS),
         },
         grid=(NUM_CTAS,),
         grid_names=("cta",),
@@ -163,8 +165,9 @@ def _attend_tile(
     if not shape.specialised:
         pl.when(warpgroup == 0)(lambda: _load_queries(refs, first_row))
         load_ahead = partial(_load_ahead, refs, num_blocks, turn, first_key, warpgroup)
-        for block in range(STAGES):
-            load_ahead(block)
+        for which in ("k", "v"):
+            for block in range(STAGES):
+                load_ahead(which, block)
     else:
         load_ahead = None
 
@@ -187,6 +190,8 @@ def _attend_tile(
         scores = _scores(refs, queries, lax.rem(first, STAGES))
         pass_turn()
         probabilities, _, largest, total = _softmax(scores, carry[1], carry[2])
+        if load_ahead is not None:
+            load_ahead("k", STAGES)
         carry = lax.fori_loop(1, num_blocks, step, (carry[0], largest, total, probabilities.astype(dtype)))
         take_turn()
         out = _add_values(refs, lax.rem(first + num_blocks - 1, STAGES), carry[0], carry[3])
@@ -199,11 +204,21 @@ def _attend_tile(
     refs.out_gmem[pl.ds(first_row + warpgroup * ROWS, ROWS), :] = (out * inverse).astype(dtype)
 
 
-def _load_ahead(refs: _Refs, num_blocks: int, turn: Any, first_key: Any, warpgroup: Any, block: Any) -> None:
+def _load_ahead(
+    refs: _Refs, num_blocks: int, turn: Any, first_key: Any, warpgroup: Any, which: str, block: Any
+) -> None:
     @pl.when(jnp.logical_and(warpgroup == 0, block < num_blocks))
     def _load() -> None:
-        for which in ("k", "v"):
-            _load_block(refs, turn * num_blocks + block, first_key + block * BLOCK, which)
+        _load_block(refs, turn * num_blocks + block, first_key + block * BLOCK, which)
+
+
+def _end_block(refs: _Refs, load_ahead: Any, keys: Any, values: Any) -> None:
+    """Without a producer: waits until both warpgroups have read a block, and loads others in its place."""
+    if load_ahead is not None:
+        plgpu.barrier_arrive(refs.block_done)
+        plgpu.barrier_wait(refs.block_done)
+        load_ahead("k", keys)
+        load_ahead("v", values)
 
 
 def _scores(refs: _Refs, queries: Any, slot: Any) -> jax.Array:
@@ -251,8 +266,7 @@ def _plain_block(
     probabilities, rescale, largest, total = _softmax(scores, largest, total)
     out = out * lax.broadcast_in_dim(rescale, out.shape, (0,))
     out = _add_values(refs, slot, out, probabilities.astype(dtype))
-    if load_ahead is not None:
-        load_ahead(block + STAGES)
+    _end_block(refs, load_ahead, block + STAGES, block + STAGES)
     return out, largest, total
 
 
@@ -292,6 +306,5 @@ def _overlapped_block(
     state: Any = (plgpu.ACC.init(out), probabilities, total, largest, total)
     out, probabilities, rescale, largest, total = pl.run_state(both)(state)
     plgpu.barrier_arrive(refs.v_empty.at[previous])
-    if load_ahead is not None:
-        load_ahead(block - 1 + STAGES)
+    _end_block(refs, load_ahead, block + STAGES, block - 1 + STAGES)
     return out * lax.broadcast_in_dim(rescale, out.shape, (0,)), largest, total, probabilities
