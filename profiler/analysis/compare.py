@@ -16,6 +16,16 @@ from profiler.as_measured import as_measured
 from profiler.report import Report, build_report
 
 _BUSY = "tensor core busy"
+_SETTINGS = {
+    "kernel": "kernel",
+    "provenance": "provenance",
+    "clock_hz": "clock in Hz",
+    "grid": "grid",
+    "cluster": "cluster",
+    "num_sms": "SMs",
+    "smem_bytes": "SMEM of a CTA in bytes",
+    "record_cycles": "cycles that an event costs",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,10 +123,10 @@ def _differences(a: Report, b: Report) -> list[str]:
     """Names the settings in which two launches differ."""
     first, second = a.trace.header, b.trace.header
     notes = []
-    for name in ("kernel", "provenance", "clock_hz", "grid", "cluster", "num_sms", "smem_bytes", "record_cycles"):
+    for name, label in _SETTINGS.items():
         one, other = getattr(first, name), getattr(second, name)
         if one != other:
-            notes.append(f"{name}: {_text(one)}, then {_text(other)}")
+            notes.append(f"{label}: {_text(one)}, then {_text(other)}")
     if first.clock_hz != second.clock_hz and first.device == second.device:
         notes.append("clocks differ, so cycles are compared, not times")
     for name, report in (("first", a), ("second", b)):
@@ -128,7 +138,7 @@ def _differences(a: Report, b: Report) -> list[str]:
 def _text(value: object) -> str:
     if isinstance(value, tuple):
         return "x".join(map(str, value)) or "none"
-    return f"{value:,.0f}" if isinstance(value, float) else str(value)
+    return f"{value:,.0f}" if isinstance(value, (int, float)) else str(value)
 
 
 def _difference(a: pl.DataFrame, b: pl.DataFrame, keys: list[str], scale: float, by_size: bool = True) -> pl.DataFrame:

@@ -47,7 +47,7 @@ def test_what_changed_most_comes_first(two, three) -> None:
     assert iterations["iteration"].to_list() == list(range(5))
     # Iteration 2 is the first to wait for a slot with two stages, and does not with three: 728 - 204 cycles by hand.
     assert iterations["delta_cycles"].to_list()[0] == 0
-    assert found.notes == ("smem_bytes: 32768, then 49152",)
+    assert found.notes == ("SMEM of a CTA in bytes: 32,768, then 49,152",)
 
 
 def test_a_launch_against_itself_changes_nothing(two) -> None:
