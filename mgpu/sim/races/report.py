@@ -165,7 +165,7 @@ def _between_clusters(first: Access, second: Access) -> str:
     wait = _own_wait(first.place)
     return (
         f"Needs a part of {second.place.buffer} for each CTA, or {wait + ', then ' if wait else ''}semaphore_signal by "
-        f"CTA {first.cta} and semaphore_wait by CTA {second.cta} in between"
+        f"CTA {first.cta} and semaphore_wait by CTA {second.cta} in between, on a semaphore of pl.get_global"
         + (", or atomics." if "read" not in (first.place.what, second.place.what) else ".")
     )
 

@@ -235,4 +235,6 @@ def test_what_is_needed_between_clusters_names_the_way_out():
         out[...] = row(1)
 
     needs = needed(find_races(body, (4,), grid=(2,), grid_names=("cta",)))
-    assert needs.endswith("semaphore_signal by CTA 0 and semaphore_wait by CTA 1 in between, or atomics.")
+    assert needs.endswith(
+        "semaphore_signal by CTA 0 and semaphore_wait by CTA 1 in between, on a semaphore of pl.get_global, or atomics."
+    )
