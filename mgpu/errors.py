@@ -15,8 +15,7 @@
     └── MissingPackageError    a package that only this feature needs is not installed
 
 A message says where, what was got, what was expected, and how to fix it, in that order. "Where" is the user's source
-`KernelTypeError` is also a `TypeError` or `ValueError` in spirit, so both bases are there for code that catches them.
-`KernelTypeError` is also a `TypeError` or `ValueError` in spirit, so both bases are there for code that catches those.
+line, never a line of this package. Built-in bases (`ValueError`, `OSError`, ...) are there for code that catches those.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ import re
 import sys
 
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_OWN_FOLDERS = tuple(os.path.join(_HERE, name, "") for name in ("mgpu", "profiler"))
+_OWN_FOLDERS = tuple(os.path.join(_HERE, name, "") for name in ("mgpu", "profiler", "dashboard"))
 _LIBRARY_FOLDERS = tuple(os.sep + name + os.sep for name in ("jax", "jaxlib"))
 _COMMAND_FOLDERS = tuple(os.sep + name + os.sep for name in ("typer", "click"))
 _BEGINS_WITH_LINE = re.compile(r"[^\s:]+:\d+ ")
