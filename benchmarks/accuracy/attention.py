@@ -4,7 +4,8 @@ arXiv 2407.08608, section 3 and table 2: a CTA computes 128 query rows with two 
 blocks of 176 rows in two stages each; CTAs are persistent. `ping_pong`: barriers let the consumers take turns on the
 tensor core, so that one's softmax runs under the other's matmuls. `overlap`: a warpgroup's softmax of a block runs
 under its own value matmul of the block before. `specialised`: a producer warpgroup loads; without it the first
-consumer does, after a barrier of the CTA in each block, as in a kernel that knows no slots to be released (FlashAttention-2).
+consumer does, after a barrier of the CTA in each block, as in a kernel that knows no slots to be released
+(FlashAttention-2).
 """
 
 from __future__ import annotations

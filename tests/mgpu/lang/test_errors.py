@@ -129,8 +129,8 @@ def test_wgmma_needs_swizzled_operands() -> None:
         HERE
         + r"wgmma: operand b \(b\) is laid out as plain rows.*TilingTransform\(\(8, 64\)\), SwizzleTransform\(128\)"
     )
+    lane = plgpu.CompilerParams(lowering_semantics=plgpu.LoweringSemantics.Lane)  # Warpgroup chooses the layout
     with pytest.raises(KernelTypeError, match=message):
-        lane = plgpu.CompilerParams(lowering_semantics=plgpu.LoweringSemantics.Lane)  # Warpgroup chooses the layout
         run(body, swizzled(64, 64), smem(64, 64), compiler_params=lane)
 
 
