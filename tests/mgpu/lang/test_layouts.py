@@ -97,6 +97,7 @@ def test_print_layout_tells_what_is_known(capsys):
         body,
         out_type=jax.ShapeDtypeStruct((64, 32), jnp.float32),
         scratch_types=[mgpu.SMEM((64, 32), jnp.float32, transforms=transforms)],
+        compiler_params=mgpu.CompilerParams(lowering_semantics=mgpu.LoweringSemantics.Lane),
     )(X)
     assert capsys.readouterr().out.splitlines() == [
         "tile is float32[64, 32] in smem[tiling(8, 32), swizzle(128)]",
