@@ -13,7 +13,7 @@ import polars as pl
 from profiler.barriers import waits_table
 from profiler.counters import counters_table, loads_with_cta
 from profiler.event_tables import SiteColumns
-from profiler.measured import inferred_async_spans, recorded_arrivals
+from profiler.measured import measured_tables
 from profiler.trace import Trace
 
 
@@ -28,8 +28,7 @@ def as_measured(trace: Trace) -> Trace:
     tracks = trace.tracks.with_columns(pl.col("begin", "end", "last") - start)
     spans = trace.spans.with_columns(pl.col("begin") - start)
     instants = trace.instants.with_columns(pl.col("time") - start)
-    arrivals = recorded_arrivals(header, tracks, spans, instants, sites)
-    async_spans = inferred_async_spans(arrivals, tracks, spans, sites, header)
+    arrivals, async_spans = measured_tables(header, tracks, spans, instants, sites)
     waits = waits_table(spans, arrivals, tracks, sites, None, header)
     of_cta = tracks.group_by("cta").agg(pl.col("begin").min(), pl.col("end").max())
     ctas = trace.ctas.drop("begin", "end").join(of_cta, on="cta", how="left", maintain_order="left")

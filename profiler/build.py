@@ -17,7 +17,7 @@ from profiler.counters import counters_table, hbm_counters, loads_with_cta
 from profiler.decode import capture_defects
 from profiler.defects import defects_table
 from profiler.event_tables import SiteColumns, ctas_table, tracks_table
-from profiler.measured import inferred_async_spans, recorded_arrivals
+from profiler.measured import measured_tables
 from profiler.trace import Trace
 
 # Blocks, and the units' activity, are worked on side by side: NumPy and Polars let other threads run.
@@ -52,8 +52,7 @@ def _build(capture: Capture, pool: Executor) -> Trace:
         arrivals, reallocations = simulated_arrivals(capture, arrived, tracks, async_spans, instants, spans)
     else:
         reallocations = None
-        arrivals = recorded_arrivals(capture.header, tracks, spans, instants, sites)
-        async_spans = inferred_async_spans(arrivals, tracks, spans, sites, capture.header)
+        arrivals, async_spans = measured_tables(capture.header, tracks, spans, instants, sites)
     waits = waits_table(spans, arrivals, tracks, sites, reallocations, capture.header)
     loads = loads_with_cta(spans, tracks)
     hbm = hbm_counters(capture.hbm, origin, capture.header.clock_hz) if len(capture.hbm) else None

@@ -21,7 +21,15 @@ from profiler.measured_mma import inferred_mma
 from profiler.trace import ARRIVALS, ASYNC_SPANS
 
 
-def recorded_arrivals(
+def measured_tables(
+    header: CaptureHeader, tracks: pl.DataFrame, spans: pl.DataFrame, instants: pl.DataFrame, sites: SiteColumns
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Returns the `arrivals` and `async_spans` tables of a launch of which only its warpgroups' events are known."""
+    arrivals = _recorded_arrivals(header, tracks, spans, instants, sites)
+    return arrivals, _inferred_async_spans(arrivals, tracks, spans, sites, header)
+
+
+def _recorded_arrivals(
     header: CaptureHeader, tracks: pl.DataFrame, spans: pl.DataFrame, instants: pl.DataFrame, sites: SiteColumns
 ) -> pl.DataFrame:
     """Returns the `arrivals` table of a measured capture: recorded arrivals of warpgroups, inferred ones of loads."""
@@ -90,7 +98,7 @@ def _loads_by_phase(
     return loads.with_columns(phase=pl.int_range(pl.len()).over("cta", "barrier", "slot") // expected)
 
 
-def inferred_async_spans(
+def _inferred_async_spans(
     arrivals: pl.DataFrame, tracks: pl.DataFrame, spans: pl.DataFrame, sites: SiteColumns, header: CaptureHeader
 ) -> pl.DataFrame:
     """Returns the `async_spans` table of a measured capture: loads up to their arrival, MMAs up to their end."""

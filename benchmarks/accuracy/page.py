@@ -62,7 +62,7 @@ An event costs `record_event_cycles` of the warpgroup that records it; `mgpu/dev
 - The softmax hides better under the matmuls than on the chip, so attention without overlap is predicted too fast.
 - Attention without a producer: how the original orders its loads is not published. Here a barrier of the CTA ends each
   block, and then the first consumer refills what both have read; with loads that never wait it is as fast as the full
-  kernel, with loads a block later a third slower.
+  kernel, with loads a block later it takes half as long again.
 """
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from dashboard.config import Settings
 from dashboard.store import LoadedLaunch
@@ -19,6 +19,17 @@ pytestmark = pytest.mark.browser
 
 Serve = Callable[..., str]
 PLAIN_PAGES = [page for page in PAGES if page.name != "perfetto"]
+
+
+def drag_across(tab: Page, drawn: Locator) -> None:
+    """Zooms a chart to the fifth of its width around the middle."""
+    drawn.scroll_into_view_if_needed()
+    area = drawn.bounding_box()
+    assert area is not None
+    tab.mouse.move(area["x"] + area["width"] * 0.4, area["y"] + 20)
+    tab.mouse.down()
+    tab.mouse.move(area["x"] + area["width"] * 0.6, area["y"] + 24, steps=5)
+    tab.mouse.up()
 
 
 def test_every_page_opens_by_a_click(serve: Serve, tab: Page, matmul_profile: Path) -> None:
@@ -130,13 +141,7 @@ def test_pipelines_of_two_launches_stand_side_by_side(serve: Serve, tab: Page, m
     ticks = tab.locator(".chart").nth(1).locator(".xtick text")
     whole = ticks.all_text_contents()
     drawn = tab.locator(".chart").nth(1).locator(".nsewdrag")
-    drawn.scroll_into_view_if_needed()
-    area = drawn.bounding_box()
-    assert area is not None
-    tab.mouse.move(area["x"] + area["width"] * 0.4, area["y"] + 20)
-    tab.mouse.down()
-    tab.mouse.move(area["x"] + area["width"] * 0.6, area["y"] + 24, steps=5)
-    tab.mouse.up()
+    drag_across(tab, drawn)
     # One time axis for both launches: its ticks change for all rows.
     expect(ticks.first).not_to_have_text(whole[0])
     assert rows.count() == 5
@@ -218,13 +223,7 @@ def test_zoom_of_a_chart_is_the_window_of_other_pages(serve: Serve, tab: Page, m
     tab.goto(f"{serve(matmul_profile)}pipeline?units=ns")
     drawn = tab.locator(".chart .nsewdrag").first
     drawn.wait_for()
-    drawn.scroll_into_view_if_needed()
-    area = drawn.bounding_box()
-    assert area is not None
-    tab.mouse.move(area["x"] + area["width"] * 0.4, area["y"] + 20)
-    tab.mouse.down()
-    tab.mouse.move(area["x"] + area["width"] * 0.6, area["y"] + 24, steps=5)
-    tab.mouse.up()
+    drag_across(tab, drawn)
     expect(tab).to_have_url(re.compile(r"t0=\d+&t1=\d+"))
     t0, t1 = (int(text) for text in re.findall(r"t[01]=(\d+)", tab.url))
     tab.locator('a.keep-view[data-key="t"]').click()
