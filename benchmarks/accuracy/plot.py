@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from benchmarks.accuracy.points import GROUPS, Point
 
 SIZE, MARGIN = 520, 50
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # Okabe and Ito's palette, which colour-blind readers can tell
+# Okabe and Ito's palette, which colour-blind readers can tell apart; one for each group.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000")
 TOLERANCE = 0.12
 
 
@@ -42,10 +43,10 @@ def render_plot(points: Mapping[str, Sequence[Point]]) -> str:
         parts.append(f'<text x="{x(0) - 6}" y="{y(tick) + 4}" text-anchor="end">{tick:g}</text>')
     for number, (name, found) in enumerate(points.items()):
         unit = max(point.measured for point in found)
-        colour = COLOURS[number % len(COLOURS)]
+        colour = COLOURS[number]
         parts.append(
-            f'<circle cx="{x(0.06)}" cy="{y(1.15 - 0.06 * number)}" r="4" fill="{colour}"/>'
-            f'<text x="{x(0.09)}" y="{y(1.15 - 0.06 * number) + 4}">{GROUPS[name].title}</text>'
+            f'<circle cx="{x(0.66)}" cy="{y(0.3 - 0.06 * number)}" r="4" fill="{colour}"/>'
+            f'<text x="{x(0.69)}" y="{y(0.3 - 0.06 * number) + 4}">{GROUPS[name].title.partition(",")[0]}</text>'
         )
         for point in found:
             where = f'cx="{x(point.measured / unit)}" cy="{y(point.predicted / unit)}" r="4"'
