@@ -52,13 +52,14 @@ def run(
 ) -> None:
     """Run a script, optionally on another device, with device numbers replaced, or recorded. Script options go last.
 
-    With --profile-dir, the report of the newest launch follows.
+    A `--` between the script and its options is allowed. With --profile-dir, the report of the newest launch follows.
     """
     changed = environment.parse_numbers(",".join(numbers or ()))
     window = make_window(record_ctas, record_warpgroups, record_iterations)
+    script_args = context.args[1:] if context.args[:1] == ["--"] else context.args
     run_script(
         script,
-        context.args,
+        script_args,
         device=device,
         numbers=changed,
         profile_dir=profile_dir,

@@ -51,9 +51,10 @@ def test_whatif_by_simulation(script) -> None:
     assert all(row["provenance"] == "simulated" and row["gain_cycles"] > 0 for row in rows)
 
 
-def test_run_records_and_reports(script, tmp_path, capfd) -> None:
+@pytest.mark.parametrize("script_args", [["--stages", "3"], ["--", "--stages", "3"]])
+def test_run_records_and_reports(script, tmp_path, capfd, script_args) -> None:
     arguments = ["run", "--device", "h200", "--profile-dir", str(tmp_path / "p"), "--profile-space", "30"]
-    result = CliRunner().invoke(cli.app, [*arguments, str(script), "--stages", "3"], catch_exceptions=False)
+    result = CliRunner().invoke(cli.app, [*arguments, str(script), *script_args], catch_exceptions=False)
     assert "ran on h200" in capfd.readouterr().out
     assert "profile_space=54 would have kept them all" in " ".join(result.stdout.split())
 
