@@ -55,7 +55,8 @@ def build_scenarios(launch: LaunchGraph) -> list[Scenario]:
     load, landing = edges.step == CODE[Step.TMA_LOAD], edges.step == CODE[Step.LANDING_ORDER]
     add("TMA loads at once", load | landing, np.zeros_like(weight), is_bound=True)
     add("TMA loads take half the time", load | landing, _scaled(weight, HALF))
-    add("TMA loads never queue", load | landing, np.where(load, _fastest_load(launch), _streaming(launch)))
+    alone = np.where(load, _fastest_load(launch), _streaming(launch))
+    add("TMA loads never queue", load | landing, alone, is_bound=True, caveat="fewer bytes come near it")
     mma = np.isin(edges.step, [CODE[Step.MMA], CODE[Step.MMA_QUEUE]]) | _is_kind(launch, SiteKind.MMA_WAIT)
     add("MMAs at once", mma, np.zeros_like(weight), is_bound=True)
     add("MMAs take 10% less time", mma, _scaled(weight, TENTH_FASTER), caveat="a larger tile or another dtype")
