@@ -260,7 +260,7 @@ def main(arguments: list[str] | None = None) -> None:
                 options.heads, options.length, causal=options.causal, compute_warpgroups=count, params=params
             )
             result = np.asarray(attention(q, k, v)).astype(np.float32)
-            report = profiler.build_report(profiler.open(directory)[0].load_trace())
+            report = profiler.build_report(profiler.open(directory)[-1].load_trace())
         assert (np.abs(result - expected) <= tolerance).all(), f"{name}: differs from NumPy"
         sms = report.bubbles.sms
         in_use = int((sms["last_use"] - sms["first_use"]).sum())

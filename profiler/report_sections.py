@@ -99,7 +99,10 @@ def _advice(report: Report) -> Section | None:
     items = [f"{item.remedy}: {item.gain_text}. {item.evidence}." for item in report.advice.items]
     if not items:
         return None
-    note = "replay: predicted on the event graph of this launch (an estimate); at most: a bound, not a prediction, ranked with half of it"
+    note = (
+        "replay: predicted on the event graph of this launch (an estimate); "
+        "at most: a bound, not a prediction, ranked with half of it"
+    )
     return Section("What to try, by gain", items=tuple(items), notes=(note,))
 
 

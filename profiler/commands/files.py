@@ -57,19 +57,30 @@ def run(
     changed = environment.parse_numbers(",".join(numbers or ()))
     window = make_window(record_ctas, record_warpgroups, record_iterations)
     script_args = context.args[1:] if context.args[:1] == ["--"] else context.args
-    run_script(
-        script,
-        script_args,
-        device=device,
-        numbers=changed,
-        profile_dir=profile_dir,
-        profile_space=profile_space,
-        profile_window=window.to_text() if window else "",
-        profile_keep=keep,
-    )
+    try:
+        run_script(
+            script,
+            script_args,
+            device=device,
+            numbers=changed,
+            profile_dir=profile_dir,
+            profile_space=profile_space,
+            profile_window=window.to_text() if window else "",
+            profile_keep=keep,
+        )
+    except ParamsError as error:
+        ours = [word for word in script_args if word.partition("=")[0] in _options(context)]
+        if not ours:
+            raise
+        hint = f"{', '.join(ours)} went to the script: options of `mgpu run` go before it."
+        raise ParamsError(f"{error} {hint}") from None
     if profile_dir is not None:
         report = build_report(newest_launch(open_profile(profile_dir)).load_trace())
         arguments.print_sections(report_sections(report))
+
+
+def _options(context: typer.Context) -> set[str]:
+    return {name for parameter in context.command.params for name in parameter.opts if name.startswith("--")}
 
 
 def export(

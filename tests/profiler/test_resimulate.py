@@ -59,6 +59,14 @@ def test_run_records_and_reports(script, tmp_path, capfd, script_args) -> None:
     assert "profile_space=54 would have kept them all" in " ".join(result.stdout.split())
 
 
+def test_options_of_run_behind_the_script_are_pointed_out(script, tmp_path, capfd, monkeypatch) -> None:
+    monkeypatch.setattr("sys.argv", ["mgpu", "run", str(script), f"--profile-dir={tmp_path}"])
+    with pytest.raises(SystemExit, match="2"):
+        cli.main()
+    said = capfd.readouterr().err
+    assert f"--profile-dir={tmp_path} went to the script: options of `mgpu run` go before it." in said
+
+
 def test_what_goes_wrong(tmp_path, script) -> None:
     with pytest.raises(ParamsError, match="no such script"):
         run_script(tmp_path / "none.py", [])
