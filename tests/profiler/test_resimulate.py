@@ -59,8 +59,10 @@ def test_run_records_and_reports(script, tmp_path, capfd, script_args) -> None:
     assert "profile_space=54 would have kept them all" in " ".join(result.stdout.split())
 
 
-def test_options_of_run_behind_the_script_are_pointed_out(script, tmp_path, capfd, monkeypatch) -> None:
-    monkeypatch.setattr("sys.argv", ["mgpu", "run", str(script), f"--profile-dir={tmp_path}"])
+def test_options_of_run_behind_the_script_are_pointed_out(tmp_path, capfd, monkeypatch) -> None:
+    strict = tmp_path / "strict.py"
+    strict.write_text("import argparse; argparse.ArgumentParser().parse_args()")
+    monkeypatch.setattr("sys.argv", ["mgpu", "run", str(strict), f"--profile-dir={tmp_path}"])
     with pytest.raises(SystemExit, match="2"):
         cli.main()
     said = capfd.readouterr().err
