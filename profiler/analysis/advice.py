@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator
 
 import polars as pl
@@ -16,7 +17,7 @@ from profiler.analysis.bubbles import BubbleReport
 from profiler.analysis.categories import CategoryReport
 from profiler.analysis.critical_path import QUEUEING, RECORDING, UNRECORDED, CriticalPathReport
 from profiler.analysis.event_graph import Step
-from profiler.analysis.rings import Ring
+from profiler.analysis.rings import ONE_MORE_EACH, Ring
 from profiler.analysis.roofline import RooflineReport
 from profiler.analysis.scenarios import EVEN_CLUSTERS
 from profiler.analysis.what_if import WhatIfReport
@@ -110,14 +111,31 @@ def _replayed(findings: Findings, scenario: str, remedy: str, evidence: str) -> 
 
 
 def _stages(findings: Findings) -> Iterator[Advice]:
-    for ring in findings.rings:
-        change = f"{ring.stages} to {ring.stages + 1}"
-        smem = _smem_note(findings.trace, ring)
-        barrier = ring.full or ring.empty
-        evidence = f"{_wait_share(findings, barrier)}; loads wait for a free slot on {ring.empty}"
-        yield from _replayed(
-            findings, f"one more stage ({change})", f"one more stage in the ring {barrier} ({change}{smem})", evidence
+    """One more stage in the ring that gains most by it, or in every ring where that gains clearly more."""
+    trace, rings = findings.trace, findings.rings
+    choices = [
+        _replayed(
+            findings,
+            f"one more stage in {ring.name} ({ring.one_more})",
+            f"one more stage in the ring {ring.name} ({ring.one_more}{_smem_note(trace, ring.stage_bytes)})",
+            f"{_wait_share(findings, ring.name)}; loads wait for a free slot on {ring.empty}",
         )
+        for ring in rings
+    ]
+    each = ", ".join(f"{ring.name} {ring.one_more}" for ring in rings)
+    room = sum(ring.stage_bytes for ring in rings) if all(ring.stage_bytes for ring in rings) else 0
+    together = _replayed(
+        findings,
+        ONE_MORE_EACH,
+        f"one more stage in every ring ({each}{_smem_note(trace, room)})",
+        "; ".join(_wait_share(findings, ring.empty) for ring in rings),
+    )
+    single = max(itertools.chain(*choices), key=lambda advice: advice.gain_cycles, default=None)
+    both = next(together, None)
+    if both and (single is None or both.gain_share > single.gain_share + MIN_GAIN):
+        yield both
+    elif single:
+        yield single
 
 
 def _release(findings: Findings) -> Iterator[Advice]:
@@ -129,15 +147,15 @@ def _release(findings: Findings) -> Iterator[Advice]:
         yield from _replayed(findings, scenario, remedy, evidence)
 
 
-def _smem_note(trace: Trace, ring: Ring) -> str:
-    """Says what SMEM one more slot takes and whether it fits."""
+def _smem_note(trace: Trace, more_bytes: int) -> str:
+    """Says what SMEM a change takes and whether it fits; nothing if the bytes are not known (0)."""
     header = trace.header
-    if not ring.stage_bytes:
+    if not more_bytes:
         return ""
-    note = f", +{format_bytes(ring.stage_bytes)} SMEM"
+    note = f", +{format_bytes(more_bytes)} SMEM"
     if header.device not in list_devices():
         return note
-    room = load_device(header.device).smem_per_cta_bytes - header.smem_bytes - ring.stage_bytes
+    room = load_device(header.device).smem_per_cta_bytes - header.smem_bytes - more_bytes
     if room < 0:
         return f"{note}, does not fit: make tiles smaller"
     return f"{note}, fits" if header.profile_smem_bytes <= room else f"{note}, fits without the event buffer"

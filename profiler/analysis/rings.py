@@ -7,15 +7,19 @@ slot. Both changes move the edges of the event graph that stand for those releas
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
 
-from mgpu.sites import SiteKind
+from mgpu.sites import Site, SiteKind
 from profiler.analysis.event_graph import CODE, Step
 from profiler.analysis.graph_edges import LaunchGraph, shortest_hop
 from profiler.analysis.leaves import BEFORE, BETWEEN
 from profiler.analysis.wait_causes import find_wait_causes
+
+ONE_MORE_EACH = "one more stage in every ring"
+AS_LONG_AS_NOW = "loads are taken to last as long as now"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +37,16 @@ class Ring:
     full: str
     stages: int
     stage_bytes: int
+
+    @property
+    def name(self) -> str:
+        """What people call it: the barrier of its loads."""
+        return self.full or self.empty
+
+    @property
+    def one_more(self) -> str:
+        """One more slot, in words."""
+        return f"{self.stages} to {self.stages + 1}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,14 +72,29 @@ def find_rings(launch: LaunchGraph) -> list[Ring]:
     for_data = find_wait_causes(trace).waits_for_data
     waits = trace.waits.filter(pl.Series(~for_data, dtype=pl.Boolean) & pl.col("track").is_in(issuers.implode()))
     waits = waits.filter(pl.col("role").str.contains("memory"))
+    filled_by = _loads_after(launch, waits, loads)
     slots = {barrier.name: barrier.num_slots for barrier in trace.header.barriers}
     rings = []
     for empty in waits["barrier"].unique(maintain_order=True).to_list():
-        fulls = dict.fromkeys(site.barrier for site in loads if slots.get(site.barrier) == slots.get(empty))
-        full = next(iter(fulls)) if len(fulls) == 1 else ""
-        buffers = {site.buffer: site.size_bytes for site in loads if site.barrier == full}
-        rings.append(Ring(empty, full, slots.get(empty, 0), sum(buffers.values()) if full else 0))
+        into = [site for site in filled_by.get(empty, loads) if slots.get(site.barrier) == slots.get(empty)]
+        fulls = {site.barrier for site in into}
+        full = fulls.pop() if len(fulls) == 1 else ""
+        buffers = {site.buffer: site.size_bytes for site in into if full}
+        rings.append(Ring(empty, full, slots.get(empty, 0), sum(buffers.values())))
     return rings
+
+
+def _loads_after(launch: LaunchGraph, waits: pl.DataFrame, loads: list[Site]) -> dict[str, list[Site]]:
+    """Returns for each barrier the sites of the loads that tracks issue after a wait on it, before they wait again."""
+    issues = launch.trace.spans.filter(pl.col("kind") == str(SiteKind.TMA_LOAD)).select("track", "begin", "site")
+    last_wait = waits.select("track", "barrier", begin=pl.col("begin") + pl.col("dur")).sort("begin")
+    after = issues.sort("begin").join_asof(last_wait, on="begin", by="track").drop_nulls("barrier")
+    sites = {site.id: site for site in loads}
+    pairs = after.select("barrier", "site").unique(maintain_order=True).iter_rows()
+    found: dict[str, list[Site]] = {}
+    for barrier, site in pairs:
+        found.setdefault(barrier, []).append(sites[site])
+    return found
 
 
 def one_more_stage(launch: LaunchGraph, ring: Ring) -> MovedReleases | None:
@@ -99,8 +128,23 @@ def one_more_stage(launch: LaunchGraph, ring: Ring) -> MovedReleases | None:
     src, weight = edges.src.copy(), edges.weight.copy()
     src[moved] = np.where(has_donor, edges.src[donor], -1)
     weight[moved] = np.where(has_donor, edges.weight[donor], 0)
-    caveat = f"{ring.empty}: {ring.stages} to {ring.stages + 1} slots; loads are taken to last as long as now"
-    return MovedReleases(f"one more stage ({ring.stages} to {ring.stages + 1})", weight, src, caveat)
+    caveat = f"{ring.empty}: {ring.one_more} slots; {AS_LONG_AS_NOW}"
+    return MovedReleases(f"one more stage in {ring.name} ({ring.one_more})", weight, src, caveat)
+
+
+def one_more_stage_each(launch: LaunchGraph, changes: Sequence[MovedReleases]) -> MovedReleases:
+    """Makes several rings one stage longer at once: no two of them move the same release.
+
+    Args:
+      launch: the launch.
+      changes: what `one_more_stage` gives for each ring.
+    """
+    edges = launch.graph.edges
+    src, weight = edges.src.copy(), edges.weight.copy()
+    for change in changes:
+        moved = (change.src != edges.src) | (change.weight != edges.weight)
+        src[moved], weight[moved] = change.src[moved], change.weight[moved]
+    return MovedReleases(ONE_MORE_EACH, weight, src, f"{len(changes)} rings; {AS_LONG_AS_NOW}")
 
 
 def release_at_once(launch: LaunchGraph, ring: Ring) -> MovedReleases | None:

@@ -16,7 +16,7 @@ from profiler.analysis.cluster_skew import even_clusters
 from profiler.analysis.event_graph import CODE, Step
 from profiler.analysis.graph_edges import LaunchGraph
 from profiler.analysis.leaves import BETWEEN
-from profiler.analysis.rings import find_rings, one_more_stage, release_at_once
+from profiler.analysis.rings import find_rings, one_more_stage, one_more_stage_each, release_at_once
 from profiler.analysis.wait_causes import fastest_of_size
 
 EVEN_CLUSTERS = "CTAs of a cluster work alike"
@@ -72,10 +72,14 @@ def build_scenarios(launch: LaunchGraph) -> list[Scenario]:
         add(EVEN_CLUSTERS, own, even.weight, caveat=even.caveat)
     cta = np.isin(edges.step, [CODE[Step.CTA_START], CODE[Step.CTA_SWITCH], CODE[Step.LAUNCH]])
     add("CTAs start at once", cta, np.zeros_like(weight), is_bound=True, caveat="persistent CTAs come near it")
-    for ring in find_rings(launch):
-        for change in (one_more_stage(launch, ring), release_at_once(launch, ring)):
-            if change is not None:
-                scenarios.append(Scenario(change.name, change.weight, change.src, caveat=change.caveat))
+    rings = find_rings(launch)
+    longer = [change for ring in rings if (change := one_more_stage(launch, ring))]
+    if len(longer) > 1:
+        longer.append(one_more_stage_each(launch, longer))
+    released = [change for ring in rings if (change := release_at_once(launch, ring))]
+    scenarios += [
+        Scenario(change.name, change.weight, change.src, caveat=change.caveat) for change in longer + released
+    ]
     return scenarios
 
 
