@@ -57,7 +57,10 @@ test-newest: $(NEWEST_VENV)/.installed-test ## The same with Python 3.12 and the
 	$(NEWEST_VENV)/bin/python $(SUITE)
 
 test-gpu: $(VENV)/.installed-gpu ## Run the tests that need an NVIDIA GPU
-	JAX_PLATFORMS=cuda,cpu $(VENV)/bin/python -m pytest -m gpu $(PYTEST_ARGS)
+	@mkdir -p build
+	JAX_PLATFORMS=cuda,cpu PYTHONPATH=tests timeout --kill-after=5 475 $(VENV)/bin/python -m pytest -m gpu \
+		-p support.gpu_results --results-json build/test-gpu.json --basetemp build/test-gpu \
+		--timeout 90 --session-timeout 440 $(PYTEST_ARGS)
 
 browser-test: $(VENV)/.installed-test ## Drive the dashboard in a real Chromium (CHROMIUM=path to choose one)
 	@test -n '$(CHROMIUM_PATH)' || { echo 'No Chromium found: install one (Debian: apt-get install chromium) or set CHROMIUM=/path/to/it.' >&2; exit 1; }
@@ -78,11 +81,13 @@ format: $(VENV)/.installed-check ## Format the code and apply the linter's safe 
 
 bench: $(VENV)/.installed-test ## Measure speed and accuracy; rewrites the figures in docs/
 	JAX_PLATFORMS=cpu $(VENV)/bin/python -m benchmarks.accuracy
+	JAX_PLATFORMS=cpu $(VENV)/bin/python -m benchmarks.replay
+	JAX_PLATFORMS=cpu $(VENV)/bin/python -m benchmarks.decode --events 10000000 --write
 	JAX_PLATFORMS=cpu $(VENV)/bin/python -m benchmarks.speed \
 		$(if $(wildcard $(NEWEST_VENV)/bin/python),--jax-python $(NEWEST_VENV)/bin/python)
 
 bench-gpu: $(VENV)/.installed-gpu ## Calibrate the device table on the GPU that is here, and measure what recording costs
-	JAX_PLATFORMS=cuda,cpu timeout 480 $(VENV)/bin/python -m benchmarks.gpu
+	JAX_PLATFORMS=cuda,cpu timeout --kill-after=5 475 $(VENV)/bin/python -m benchmarks.gpu
 
 lock: ## Write constraints/*.txt anew from clean environments
 	@$(FIND_PYTHON312); set -- py311 $(PYTHON) py312 "$$found"; \

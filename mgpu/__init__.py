@@ -212,10 +212,20 @@ _HOME = {
 __all__ = list(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]  # the names above, once
 
 
+# Parts of the names in JAX's module that this one does not have, and what such a name needs.
+_ELSEWHERE = {
+    ("tmem", "tcgen05", "cluster_cancel", "clustercancel"): "a Blackwell GPU; here is a Hopper GPU: use wgmma and SMEM",
+    ("multimem", "remote_ref", "peermemref"): "several GPUs; one is simulated: run the kernel of one device",
+    ("mma", "wait_gmem_to_smem"): "instructions of GPUs before Hopper: use wgmma, and copies with a barrier",
+}
+
+
 def __getattr__(name: str) -> Any:
     home = _HOME.get(name)
     if home is None:
-        raise AttributeError(f"module 'mgpu' has no attribute {name!r}")
+        needs = [needs for parts, needs in _ELSEWHERE.items() if any(part in name.lower() for part in parts)]
+        why = f": it needs {needs[0]}." if needs and not name.startswith("_") else ""
+        raise AttributeError(f"module 'mgpu' has no attribute {name!r}{why}")
     value = getattr(importlib.import_module(f"mgpu.{home}"), name)
     globals()[name] = value
     return value

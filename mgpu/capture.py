@@ -24,7 +24,9 @@ import dataclasses
 import functools
 import io
 import json
+import struct
 import zipfile
+import zlib
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
@@ -100,6 +102,12 @@ HBM_STRETCH_CYCLES = 256
 
 # begin and end are cycles of the SM's own counter, as the clocks of its tracks are.
 CTA_DTYPE = np.dtype([("cta", "<u4"), ("cluster", "<u4"), ("sm", "<u2"), ("begin", "<i8"), ("end", "<i8")])
+
+
+# What reading a damaged archive may raise. RuntimeError: bits that say that it is encrypted, or in an unknown format.
+DAMAGED_FILE = (
+    OSError, KeyError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, struct.error
+)  # fmt: skip
 
 
 @functools.cache
@@ -181,7 +189,7 @@ class CaptureHeader:
         fields["peaks"] = dict(self.peaks)
         fields["traffic_bytes"] = dict(self.traffic_bytes)
         fields["sites"] = [site.to_json() for site in self.sites]
-        fields["barriers"] = [dataclasses.asdict(barrier) for barrier in self.barriers]
+        fields["barriers"] = [vars(barrier) for barrier in self.barriers]
         return {"format_version": FORMAT_VERSION} | fields
 
     @classmethod
@@ -291,8 +299,10 @@ class Capture:
             raise
         except FileNotFoundError as error:
             raise CaptureError(f"{path}: no such capture.") from error
-        except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise CaptureError(f"{path}: not a capture, or truncated ({error}). Record it again.") from error
+        except DAMAGED_FILE as error:
+            # NumPy's own words for a file that is no archive advise to unpickle it, which would run what is in it.
+            reason = "its contents are something else" if isinstance(error, ValueError) else error
+            raise CaptureError(f"{path}: not a capture, or truncated ({reason}). Record it again.") from error
         return cls(CaptureHeader.from_json(header), **values)
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import inspect
 import re
+import sys
+import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -17,6 +19,7 @@ from jax._src import config as _config
 from jax._src import core as _core
 from jax._src import effects as _effects
 from jax._src import source_info_util as _source_info_util
+from jax._src.lib import xla_client as _xla_client  # pyright: ignore[reportPrivateImportUsage]
 from jax._src.pallas import core as _pallas_core
 
 # What `pl.core_map` maps over, and the element type of semaphores.
@@ -138,6 +141,63 @@ def attributed_to(traceback: Any) -> Iterator[None]:
         yield
     finally:
         state.context = outer
+
+
+@contextlib.contextmanager
+def attributed_to_running_code() -> Iterator[None]:
+    """Attributes what is traced inside to the user's line that runs, also in the rule of a derivative.
+
+    JAX calls such rules with the stack of the forward call, to which it then attributes all that they trace: a kernel
+    that a derivative launches would have a single line. What JAX evaluates again from a jaxpr keeps its stack.
+    """
+    _running_code.enter()
+    try:
+        yield
+    finally:
+        _running_code.leave()
+
+
+class _RunningCode(threading.local):
+    """Whether a thread attributes what it traces to the code that runs; JAX's function is replaced while one does."""
+
+    _lock, _num_threads, _theirs = threading.Lock(), 0, staticmethod(_source_info_util.current)
+    depth = 0
+
+    def enter(self) -> None:
+        with self._lock:
+            self.depth += 1
+            _RunningCode._num_threads += 1
+            _source_info_util.current = self._current
+
+    def leave(self) -> None:
+        with self._lock:
+            self.depth -= 1
+            _RunningCode._num_threads -= 1
+            if not _RunningCode._num_threads:
+                _source_info_util.current = self._theirs
+
+    def _current(self) -> Any:
+        info = self._theirs()
+        inherits = _source_info_util._source_info_context.context.traceback is not None
+        if not self.depth or not inherits or not _runs_user_code():
+            return info
+        return info.replace(traceback=_xla_client.Traceback.get_traceback())
+
+
+_running_code = _RunningCode()
+
+
+def _runs_user_code() -> bool:
+    """True if the innermost frame that is not JAX's is the user's, and JAX evaluates no jaxpr inside of it."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        code = frame.f_code
+        if "eval_jaxpr" in code.co_name or code.co_name.startswith("backward_pass"):
+            return False
+        if code.co_filename != __file__ and _source_info_util.is_user_filename(code.co_filename):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def outermost_function(equation: Any) -> types.CodeType | None:

@@ -85,7 +85,7 @@ class Site:
       size_bytes: bytes that one execution moves, 0 if none.
       flops: floating-point operations that one execution starts on the tensor core, 0 if none.
       operand_bits: bits of an element of the tensor core's operands, which decide its rate; 0 if none.
-      in_flight: MMA groups that a wait leaves in flight: it waits for all but the newest `in_flight`.
+      in_flight: groups of MMAs or stores that a wait leaves in flight: it waits for all but the newest `in_flight`.
       scope: enclosing named scopes, outermost first, joined by "/".
     """
 
@@ -110,7 +110,7 @@ class Site:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the site as a JSON object."""
-        return dataclasses.asdict(self) | {"kind": str(self.kind)}
+        return vars(self) | {"kind": str(self.kind)}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Site:

@@ -11,6 +11,9 @@ from typing import NewType
 Cycles = NewType("Cycles", int)
 Nanoseconds = NewType("Nanoseconds", int)
 
+POWER_CAPPED = "power_capped"
+"""Instead of a clock in Hz: the one at which a run settles under the power limit."""
+
 KIB = 1024
 LANES_PER_WARP = 32
 WARPS_PER_WARPGROUP = 4

@@ -7,7 +7,7 @@ import polars as pl
 
 from mgpu.capture import UNITS, Capture
 from profiler.event_tables import SiteColumns
-from profiler.grouping import with_shared_key
+from profiler.grouping import combined_key, stable_order, with_shared_key
 from profiler.trace import ASYNC_SPANS
 
 
@@ -18,22 +18,20 @@ def async_spans_table(capture: Capture, begin: np.ndarray, end: np.ndarray, site
       begin, end: int64[unit spans], cycles since the launch began.
     """
     rows = capture.unit_spans
-    unit = rows["unit"].astype(np.int64)
-    site = rows["site"].astype(np.int64)
+    unit = rows["unit"].astype(np.int32)
+    site = rows["site"].astype(np.int32)
     known = (site >= 0) & (site < len(sites.name))
-    name = pl.Series("name", UNITS, dtype=pl.String).gather(unit)
-    if len(sites.name):
-        site_name = sites.name.gather(np.where(known, site, 0))
-        name = site_name.zip_with(pl.Series(known), name)
+    units = pl.Series(UNITS, dtype=pl.String)
+    names = pl.concat([sites.name, units])  # work of an unknown site is called by its unit
     frame = pl.DataFrame(
         {
-            "unit": pl.Series(UNITS, dtype=pl.String).gather(unit),
-            "sm": rows["sm"].astype(np.int64),
-            "cta": rows["cta"].astype(np.int64),
-            "warpgroup": rows["warpgroup"].astype(np.int64),
+            "unit": units.gather(unit),
+            "sm": rows["sm"].astype(np.int32),
+            "cta": rows["cta"].astype(np.int32),
+            "warpgroup": rows["warpgroup"].astype(np.int32),
             "site": site,
-            "name": name,
-            "slot": rows["slot"].astype(np.int64),
+            "name": names.gather(np.where(known, site, len(sites.name) + unit)),
+            "slot": rows["slot"].astype(np.int32),
             "begin": begin,
             "dur": end - begin,
             "bytes": rows["bytes"].astype(np.int64),
@@ -47,7 +45,7 @@ def async_spans_table(capture: Capture, begin: np.ndarray, end: np.ndarray, site
 def finish_async_spans(frame: pl.DataFrame) -> pl.DataFrame:
     """Sorts rows that have everything but ids and lanes, and gives them both. Other columns are dropped."""
     (frame,) = with_shared_key([frame], ["unit", "sm"])
-    frame = frame.sort("key", "begin", maintain_order=True)
+    frame = frame[stable_order(combined_key([frame["key"].to_numpy(), frame["begin"].to_numpy()]))]
     begin = frame["begin"].to_numpy()
     lane = assign_lanes(frame["key"].to_numpy(), begin, begin + frame["dur"].to_numpy())
     return frame.with_columns(lane=pl.Series(lane), async_span=pl.int_range(pl.len())).select(
@@ -74,7 +72,7 @@ def assign_lanes(group: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.nd
     sizes = np.diff(starts, append=num)
     first = np.repeat(starts, sizes)
     rank = np.arange(num) - first
-    by_end = np.lexsort((end, group))
+    by_end = stable_order(combined_key([group, end]))
     lanes = np.repeat(_most_overlapping(group, begin, end, starts), sizes)
     link = np.where(rank >= lanes, by_end[np.maximum(first + rank - lanes, 0)], np.arange(num))
     while True:
@@ -87,7 +85,7 @@ def assign_lanes(group: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.nd
 def _most_overlapping(group: np.ndarray, begin: np.ndarray, end: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """Returns, per group, the largest number of intervals that are open at once."""
     moments = np.concatenate([end, begin])  # an end comes before a begin of the same cycle: the sort is stable
-    order = np.lexsort((moments, np.concatenate([group, group])))
+    order = stable_order(combined_key([np.concatenate([group, group]), moments]))
     open_now = np.cumsum(np.where(order < len(end), -1, 1))
     # Every group opens as often as it closes, so each starts from zero.
     return np.maximum.reduceat(open_now, 2 * starts)

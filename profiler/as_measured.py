@@ -11,7 +11,7 @@ import dataclasses
 import polars as pl
 
 from profiler.barriers import waits_table
-from profiler.counters import counters_table, loads_with_cta
+from profiler.counters import counters_table, loads_with_cta, unit_counters
 from profiler.event_tables import SiteColumns
 from profiler.measured import measured_tables
 from profiler.trace import Trace
@@ -41,6 +41,8 @@ def as_measured(trace: Trace) -> Trace:
         async_spans=async_spans,
         arrivals=arrivals,
         waits=waits,
-        counters=counters_table(header, async_spans, arrivals, waits, loads_with_cta(spans, tracks)),
+        counters=counters_table(
+            header, arrivals, waits, loads_with_cta(spans, tracks, sites), unit_counters(async_spans)
+        ),
         ctas=ctas.select(trace.ctas.columns),
     )

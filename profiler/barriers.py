@@ -4,7 +4,8 @@ A barrier's phase n completes when its arrivals and bytes of round n are all in;
 waits for phase n. So a wait and the arrival that released it meet on (CTA, barrier, slot, phase): an equality join,
 which stays right when several phases complete close together.
 
-A simulated capture lists every arrival; what can be known of a measured one is in `profiler.measured`.
+A simulated capture lists every arrival (`profiler.simulated_arrivals`); what can be known of a measured one is in
+`profiler.measured`.
 """
 
 from __future__ import annotations
@@ -12,128 +13,18 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from mgpu.capture import UNITS, Capture, CaptureHeader
+from mgpu.capture import CaptureHeader
 from mgpu.sites import SiteKind
-from profiler.event_tables import SiteColumns
-from profiler.grouping import first_rows, with_shared_key
-from profiler.reallocations import continue_phases, find_reallocations, number_waits
+from profiler.event_tables import SiteColumns, rows_of_kind
+from profiler.grouping import first_match, with_shared_key
+from profiler.reallocations import number_waits
 from profiler.trace import ARRIVALS, WAITS
-from profiler.windowed import gaps_before, is_windowed, number_waits_by_time
+from profiler.windowed import is_windowed, number_waits_by_time
+
+LONGEST_UNBLOCKED_CYCLES = 100
+"""A try_wait that finds its phase complete takes some 20 cycles, and recording its two ends the rest at most."""
 
 PHASE_KEYS = ("cta", "barrier", "slot", "phase")
-
-
-def simulated_arrivals(
-    capture: Capture,
-    time: np.ndarray,
-    tracks: pl.DataFrame,
-    async_spans: pl.DataFrame,
-    instants: pl.DataFrame,
-    spans: pl.DataFrame,
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Returns the `arrivals` table of a capture that lists every arrival, and `find_reallocations` of it.
-
-    Args:
-      capture: the raw record.
-      time: int64[arrivals], cycles since the launch began.
-      tracks, async_spans, instants, spans: tables of the trace.
-    """
-    rows = capture.arrivals
-    barrier_names = {barrier.id: barrier.name for barrier in capture.header.barriers}
-    sources = {-1 - i: unit for i, unit in enumerate(UNITS)}
-    frame = pl.DataFrame(
-        {
-            "barrier": pl.Series(rows["barrier"].astype(np.int64)).replace_strict(
-                barrier_names, default="?", return_dtype=pl.String
-            ),
-            "slot": rows["slot"].astype(np.int32),
-            "phase": rows["phase"].astype(np.int64),
-            "sm": rows["sm"].astype(np.int32),
-            "cta": rows["cta"].astype(np.int32),
-            "time": time,
-            "unit": pl.Series(rows["source"].astype(np.int64)).replace_strict(
-                sources, default="", return_dtype=pl.String
-            ),
-            "warpgroup": np.maximum(rows["source"], -1).astype(np.int32),
-            "source_cta": rows["source_cta"].astype(np.int32),
-            "site": rows["site"].astype(np.int32),
-            "completes": rows["completes"],
-            "provenance": pl.repeat(capture.header.provenance, len(rows), eager=True, dtype=pl.String),
-        }
-    ).sort("time", maintain_order=True)
-    reallocations = find_reallocations(frame)
-    frame = _add_issuer(continue_phases(frame, reallocations), async_spans)
-    frame = _add_source_track(frame, tracks)
-    return _add_source_event(frame.with_columns(_source_name()), tracks, instants, spans, capture.header), reallocations
-
-
-def _add_issuer(frame: pl.DataFrame, async_spans: pl.DataFrame) -> pl.DataFrame:
-    """Finds, for arrivals of a unit, the work that ended with the arrival, and which warpgroup issued it."""
-    work = async_spans.select(
-        "unit",
-        "slot",
-        "site",
-        pl.col("cta").alias("source_cta"),
-        (pl.col("begin") + pl.col("dur")).alias("time"),
-        pl.col("warpgroup").alias("issuer"),
-        pl.col("async_span").alias("source_event"),
-    )
-    # Work without a slot may have completed any slot; the exact one is preferred.
-    keys = ["unit", "site", "source_cta", "time"]
-    frame, work = with_shared_key([frame, work], [*keys, "slot"], "exact")
-    frame, work = with_shared_key([frame, work], keys, "any")
-    found = work.select("exact", "any", "slot", "issuer", "source_event")
-    slotted = first_rows(found, "exact").drop("slot", "any")
-    unslotted = first_rows(found.filter(pl.col("slot") < 0), "any").drop("slot", "exact")
-    joined = frame.join(slotted, on="exact", how="left", maintain_order="left")
-    if unslotted.height:
-        joined = joined.join(unslotted, on="any", how="left", maintain_order="left", suffix="_any")
-    else:
-        joined = joined.with_columns(issuer_any="issuer", source_event_any="source_event")
-    return joined.with_columns(
-        warpgroup=pl.when(pl.col("unit") == "").then("warpgroup").otherwise(pl.coalesce("issuer", "issuer_any")),
-        source_event=pl.coalesce("source_event", "source_event_any"),
-    )
-
-
-def _add_source_track(frame: pl.DataFrame, tracks: pl.DataFrame) -> pl.DataFrame:
-    """Adds the track that arrived or issued the work; with a track per warp, the warpgroup's first."""
-    first = tracks.group_by("cta", "warpgroup").agg(pl.col("track").min().alias("source_track"))
-    first = first.rename({"cta": "source_cta"})
-    return frame.join(first, on=["source_cta", "warpgroup"], how="left", maintain_order="left")
-
-
-def _source_name() -> pl.Expr:
-    warpgroup = pl.format("WG{}", "warpgroup")
-    return pl.when(pl.col("unit") == "").then(warpgroup).otherwise("unit").alias("source")
-
-
-def _add_source_event(
-    frame: pl.DataFrame, tracks: pl.DataFrame, instants: pl.DataFrame, spans: pl.DataFrame, header: CaptureHeader
-) -> pl.DataFrame:
-    """Finds, for arrivals of a warpgroup, the recorded instant: the latest of its site and slot."""
-    recorded = instants.filter(pl.col("kind") == str(SiteKind.BARRIER_ARRIVE)).select(
-        pl.col("track").alias("source_track"), "site", "slot", "time", "instant", pl.col("time").alias("recorded_at")
-    )
-    joined = frame.join_asof(
-        recorded.sort("time"),
-        on="time",
-        by=["source_track", "site", "slot"],
-        strategy="backward",
-        check_sortedness=False,
-    ).join(tracks.select(pl.col("track").alias("source_track"), "last"), on="source_track", how="left")
-    # After the last kept event of a full buffer, the latest instant would be one of an earlier phase.
-    is_kept = (pl.col("unit") == "") & (pl.col("time") <= pl.col("last"))
-    if is_windowed(header):  # after a stretch that was not recorded, likewise
-        track = joined["source_track"].fill_null(-1).to_numpy()
-        times = (joined["recorded_at"].fill_null(-1).to_numpy(), joined["time"].to_numpy())
-        before, now = (gaps_before(spans, track, time) for time in times)
-        is_kept &= pl.Series(before == now)
-    return finish_arrivals(
-        joined.sort("time", maintain_order=True).with_columns(
-            source_event=pl.when(pl.col("unit") != "").then("source_event").when(is_kept).then("instant")
-        )
-    )
 
 
 def finish_arrivals(frame: pl.DataFrame) -> pl.DataFrame:
@@ -141,6 +32,11 @@ def finish_arrivals(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(
         pl.col("source_track").fill_null(-1), pl.col("source_event").fill_null(-1), arrival=pl.int_range(pl.len())
     ).select(pl.col(name).cast(dtype) for name, dtype in ARRIVALS.items())
+
+
+def take_or(values: np.ndarray, rows: np.ndarray, default: int | bool) -> np.ndarray:
+    """Returns `values[rows]`, and `default` where the row is -1."""
+    return np.append(values, np.array(default, values.dtype))[rows]
 
 
 def with_barrier(rows: pl.DataFrame, sites: SiteColumns, tracks: pl.DataFrame) -> pl.DataFrame:
@@ -168,35 +64,47 @@ def waits_table(
       header: the capture's; says whether only some iterations were recorded.
 
     Where that arrival is not known, or known only from the wait itself, a wait counts as blocked if it took more than
-    twice as long as the shortest wait of the launch, which is what a wait costs when its phase is already complete.
+    twice as long as the shortest wait of the launch, which is what a wait costs when its phase is already complete; or
+    than twice `LONGEST_UNBLOCKED_CYCLES`, for every wait of a launch may have blocked.
     """
-    waits = with_barrier(spans.filter(pl.col("kind") == str(SiteKind.BARRIER_WAIT)), sites, tracks)
+    waits = with_barrier(rows_of_kind(spans, sites, SiteKind.BARRIER_WAIT), sites, tracks)
     if header is not None and is_windowed(header):
         waits = number_waits_by_time(waits, arrivals, spans)
     elif reallocations is not None:
         waits = number_waits(waits, reallocations)
-    waits, completing = with_shared_key([waits, arrivals.filter("completes")], PHASE_KEYS)
-    completing = first_rows(completing, "key").select(
-        "key",
-        "arrival",
-        pl.col("time").alias("released_at"),
-        pl.col("source").alias("released_by"),
-        "source_track",
-        "provenance",
+    arrival = _completing_arrivals(waits, arrivals)
+    source, source_role = _sources(arrivals, tracks)
+    released_at = take_or(arrivals["time"].to_numpy(), arrival, -1)
+    is_exact = take_or((arrivals["provenance"] != "inferred").to_numpy(), arrival, False)
+    begin, dur = waits["begin"].to_numpy(), waits["dur"].to_numpy()
+    shortest = int(dur[waits["closed"].to_numpy()].min(initial=LONGEST_UNBLOCKED_CYCLES))
+    looks_blocked = (dur > 2 * shortest) & ((arrival < 0) | (released_at > begin))
+    found = {
+        "blocked": np.where(is_exact, released_at > begin, looks_blocked),
+        "arrival": arrival,
+        "released_at": released_at,
+        "released_by": source.gather(arrival),
+        "released_by_role": source_role.gather(arrival),
+    }
+    columns = {name: found[name] if name in found else waits[name] for name in WAITS}
+    return pl.DataFrame(columns, schema=dict(WAITS))
+
+
+def _completing_arrivals(waits: pl.DataFrame, arrivals: pl.DataFrame) -> np.ndarray:
+    """Returns the arrival that completed the phase of each wait, -1 if none is known: int64."""
+    completing = np.flatnonzero(arrivals["completes"].to_numpy())
+    keyed = with_shared_key(
+        [waits.select(PHASE_KEYS), arrivals.select(PHASE_KEYS)[completing]],
+        PHASE_KEYS,
     )
-    roles = tracks.select(pl.col("track").alias("source_track"), pl.col("role").alias("source_role"))
-    joined = waits.join(completing, on="key", how="left", maintain_order="left").join(
-        roles, on="source_track", how="left", maintain_order="left"
-    )
-    is_exact = pl.col("provenance").is_not_null() & (pl.col("provenance") != "inferred")
-    looks_blocked = (pl.col("dur") > 2 * pl.col("dur").filter("closed").min()) & (
-        pl.col("released_at").is_null() | (pl.col("released_at") > pl.col("begin"))
-    )
-    from_warpgroup = pl.col("released_by").str.starts_with("WG")
-    return joined.with_columns(
-        blocked=pl.when(is_exact).then(pl.col("released_at") > pl.col("begin")).otherwise(looks_blocked),
-        arrival=pl.col("arrival").fill_null(-1),
-        released_at=pl.col("released_at").fill_null(-1),
-        released_by=pl.col("released_by").fill_null(""),
-        released_by_role=pl.when(from_warpgroup).then("source_role").otherwise("released_by").fill_null(""),
-    ).select(pl.col(name).cast(dtype) for name, dtype in WAITS.items())
+    found = first_match(*(frame["key"].to_numpy() for frame in keyed))
+    return take_or(completing, found, -1)
+
+
+def _sources(arrivals: pl.DataFrame, tracks: pl.DataFrame) -> tuple[pl.Series, pl.Series]:
+    """Returns who made each arrival, and its role (a unit's is its name); both end with "", which -1 addresses."""
+    nobody = pl.Series([""], dtype=pl.String)
+    source = pl.concat([arrivals["source"].rechunk(), nobody])
+    role = pl.concat([tracks["role"].rechunk(), nobody]).gather(arrivals["source_track"])
+    of_unit = ~arrivals["source"].str.starts_with("WG")
+    return source, pl.concat([arrivals["source"].zip_with(of_unit, role), nobody])

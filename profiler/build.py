@@ -10,14 +10,15 @@ import polars as pl
 
 from mgpu.capture import Capture
 from profiler.activity import async_spans_table
-from profiler.barriers import simulated_arrivals, waits_table
+from profiler.barriers import waits_table
 from profiler.blocks import BLOCK_EVENTS, cut_into_blocks, join_blocks, read_block
 from profiler.clock import Alignment, align_sms
-from profiler.counters import counters_table, hbm_counters, loads_with_cta
+from profiler.counters import counters_table, hbm_counters, loads_with_cta, unit_counters
 from profiler.decode import capture_defects
 from profiler.defects import defects_table
 from profiler.event_tables import SiteColumns, ctas_table, tracks_table
 from profiler.measured import measured_tables
+from profiler.simulated_arrivals import ListedArrivals, list_arrivals, simulated_arrivals
 from profiler.trace import Trace
 
 # Blocks, and the units' activity, are worked on side by side: NumPy and Polars let other threads run.
@@ -43,18 +44,20 @@ def _build(capture: Capture, pool: Executor) -> Trace:
     activity = pool.submit(_activity, capture, alignment, origin, sites) if is_simulated else None
     pieces = cut_into_blocks(capture.offsets, BLOCK_EVENTS)
     read = [pool.submit(read_block, capture, *piece, alignment, origin, sites) for piece in pieces]
-    block = join_blocks([future.result() for future in read])
-    spans, instants = block.spans, block.instants
-    tracks = tracks_table(capture, block.last, block.issued, (begin - origin, np.maximum(end, begin) - origin))
+    events = join_blocks([future.result() for future in read], sites, pool)
+    spans, instants = events.spans, events.instants
+    tracks = tracks_table(capture, events.last, events.issued, (begin - origin, np.maximum(end, begin) - origin))
     if activity is not None:
-        async_spans = activity.result()
-        arrived = alignment.apply(capture.arrivals["time"], capture.arrivals["sm"]) - origin
-        arrivals, reallocations = simulated_arrivals(capture, arrived, tracks, async_spans, instants, spans)
+        async_spans, listed = activity.result()
+        reallocations = listed.reallocations
+        of_units = pool.submit(unit_counters, async_spans)
+        arrivals = simulated_arrivals(capture.header, listed, tracks, async_spans, instants, spans)
     else:
         reallocations = None
         arrivals, async_spans = measured_tables(capture.header, tracks, spans, instants, sites)
+        of_units = pool.submit(unit_counters, async_spans)
     waits = waits_table(spans, arrivals, tracks, sites, reallocations, capture.header)
-    loads = loads_with_cta(spans, tracks)
+    loads = loads_with_cta(spans, tracks, sites)
     hbm = hbm_counters(capture.hbm, origin, capture.header.clock_hz) if len(capture.hbm) else None
     return Trace(
         header=capture.header,
@@ -66,15 +69,19 @@ def _build(capture: Capture, pool: Executor) -> Trace:
         async_spans=async_spans,
         arrivals=arrivals,
         waits=waits,
-        counters=counters_table(capture.header, async_spans, arrivals, waits, loads, hbm),
+        counters=counters_table(capture.header, arrivals, waits, loads, of_units.result(), hbm),
         ctas=ctas_table(capture, cta_begin - origin, cta_end - origin),
-        defects=defects_table([*block.defects, *capture_defects(capture)]),
+        defects=defects_table([*events.defects, *capture_defects(capture)]),
         alignment_residual_cycles=alignment.residual_cycles,
     )
 
 
-def _activity(capture: Capture, alignment: Alignment, origin: int, sites: SiteColumns) -> pl.DataFrame:
-    """Returns the `async_spans` table of a capture with unit activity."""
+def _activity(
+    capture: Capture, alignment: Alignment, origin: int, sites: SiteColumns
+) -> tuple[pl.DataFrame, ListedArrivals]:
+    """Returns the `async_spans` table of a capture with unit activity, and its arrivals."""
     rows = capture.unit_spans
     begin, end = (alignment.apply(rows[name], rows["sm"]) - origin for name in ("begin", "end"))
-    return async_spans_table(capture, begin, end, sites)
+    async_spans = async_spans_table(capture, begin, end, sites)
+    arrived = alignment.apply(capture.arrivals["time"], capture.arrivals["sm"]) - origin
+    return async_spans, list_arrivals(capture, arrived, async_spans)

@@ -7,7 +7,8 @@ import polars as pl
 
 from mgpu.capture import HBM_STRETCH_CYCLES, CaptureHeader
 from mgpu.sites import SiteKind
-from profiler.grouping import combined_key
+from profiler.event_tables import SiteColumns, rows_of_kind
+from profiler.grouping import combined_key, stable_order
 from profiler.intervals import merge_intervals
 from profiler.trace import COUNTERS
 
@@ -17,29 +18,37 @@ TENSOR_CORE_BUSY = "tensor core busy"
 HBM_READ, HBM_WRITE = "HBM read", "HBM write"
 
 
-def loads_with_cta(spans: pl.DataFrame, tracks: pl.DataFrame) -> pl.DataFrame:
+def loads_with_cta(spans: pl.DataFrame, tracks: pl.DataFrame, sites: SiteColumns) -> pl.DataFrame:
     """Returns the TMA load spans of the warpgroups, with the column `cta`."""
-    return spans.filter(pl.col("kind") == str(SiteKind.TMA_LOAD)).join(tracks.select("track", "cta"), on="track")
+    loads = rows_of_kind(spans, sites, SiteKind.TMA_LOAD)
+    return loads.with_columns(tracks["cta"].gather(loads["track"]))  # a track's number is its row
 
 
 def counters_table(
     header: CaptureHeader,
-    async_spans: pl.DataFrame,
     arrivals: pl.DataFrame,
     waits: pl.DataFrame,
     loads: pl.DataFrame,
+    of_units: pl.DataFrame,
     hbm: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """Returns the `counters` table. Slots are named `full slots BARRIER`, after the barrier that loads complete.
 
     Args:
+      header: of the capture.
+      arrivals, waits: tables of the trace.
       loads: from `loads_with_cta`.
+      of_units: from `unit_counters`.
       hbm: from `hbm_counters`, if HBM was observed.
     """
     barriers = {site.barrier for site in header.sites if site.kind is SiteKind.TMA_LOAD and site.barrier}
     tables = [_full_slots(header, barrier, arrivals, waits, loads) for barrier in sorted(barriers)]
-    tables += [_bytes_in_flight(async_spans), _tensor_core_busy(async_spans)]
-    return pl.concat([*tables, *([] if hbm is None else [hbm])])
+    return pl.concat([*tables, of_units, *([] if hbm is None else [hbm])])
+
+
+def unit_counters(async_spans: pl.DataFrame) -> pl.DataFrame:
+    """Returns the counters of the asynchronous units: bytes that TMA has in flight, and whether tensor cores work."""
+    return pl.concat([_bytes_in_flight(async_spans), _tensor_core_busy(async_spans)])
 
 
 def hbm_counters(hbm: np.ndarray, origin: int, clock_hz: float) -> pl.DataFrame:
@@ -142,7 +151,7 @@ def _accumulate(changes: pl.DataFrame, counter: str, unit: str) -> pl.DataFrame:
     """Sums changes (`sm`, `cta`, `time`, `change`) of one moment and runs the sum along each SM and CTA."""
     sm, cta, time, change = (changes[name].to_numpy().astype(np.int64) for name in ("sm", "cta", "time", "change"))
     moment = combined_key([sm, cta, time])
-    order = np.argsort(moment, kind="stable")
+    order = stable_order(moment)
     starts = np.flatnonzero(np.diff(moment[order], prepend=-1))
     total = np.add.reduceat(change[order], starts) if len(starts) else change
     rows = order[starts][total != 0]

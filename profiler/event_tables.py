@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import polars as pl
@@ -58,55 +58,66 @@ class SiteColumns:
         return np.array([codes.get(name, -1) for name in names], np.int64)
 
 
-def spans_table(events: Events, time: np.ndarray, pairing: Pairing, sites: SiteColumns) -> pl.DataFrame:
-    """Returns the `spans` table; `time`: the events' cycles since the launch began."""
+def rows_of_kind(table: pl.DataFrame, sites: SiteColumns, kind: SiteKind) -> pl.DataFrame:
+    """Returns the rows of the `spans` or `instants` table whose site is of a kind; by number, faster than by name."""
+    return table[np.flatnonzero(sites.is_kind(kind)[table["site"].to_numpy()])]
+
+
+def span_columns(events: Events, time: np.ndarray, pairing: Pairing, sites: SiteColumns) -> dict[str, np.ndarray]:
+    """Returns the columns of the `spans` table that events tell; `time`: the events' cycles since the launch began."""
     site = events.site[pairing.begin]
     track = events.track[pairing.begin]
     begin = time[pairing.begin]
     dur = time[pairing.end] - begin
-    has_parent = pairing.parent >= 0
+    inner = np.flatnonzero(pairing.parent >= 0)
     # Sums of cycles stay below 2**53, so the float64 that bincount adds in is exact.
-    children = np.bincount(pairing.parent[has_parent], dur[has_parent], len(dur)).astype(np.int64)
+    children = np.bincount(pairing.parent[inner], dur[inner], len(dur)).astype(np.int64)
     slot, phase = _slot_and_phase(track, site, events.payload[pairing.begin], sites)
-    return pl.DataFrame(
-        {
-            "span": np.arange(len(dur)),
-            "track": track,
-            "parent": pairing.parent,
-            "depth": pairing.depth,
-            "site": site,
-            "kind": sites.kind.gather(site),
-            "category": sites.category.gather(site),
-            "name": sites.name.gather(site),
-            "begin": begin,
-            "dur": dur,
-            "self_dur": dur - children,
-            "slot": slot,
-            "phase": phase,
-            "closed": pairing.closed,
-        },
-        schema=dict(SPANS),
-    )
+    return {
+        "track": track,
+        "parent": pairing.parent.astype(np.int64),
+        "depth": pairing.depth,
+        "site": site,
+        "begin": begin,
+        "dur": dur,
+        "self_dur": dur - children,
+        "slot": slot,
+        "phase": phase,
+        "closed": pairing.closed,
+    }
 
 
-def instants_table(events: Events, time: np.ndarray, pairing: Pairing, sites: SiteColumns) -> pl.DataFrame:
-    """Returns the `instants` table; `time`: the events' cycles since the launch began."""
+def spans_table(columns: Mapping[str, np.ndarray], sites: SiteColumns) -> pl.DataFrame:
+    """Returns the `spans` table from what `span_columns` found."""
+    site = columns["site"]
+    named = {
+        "span": np.arange(len(site)),
+        "kind": sites.kind.gather(site),
+        "category": sites.category.gather(site),
+        "name": sites.name.gather(site),
+    }
+    rows = {**columns, **named}
+    return pl.DataFrame({name: rows[name] for name in SPANS}, schema=dict(SPANS))
+
+
+def instant_columns(events: Events, time: np.ndarray, pairing: Pairing, sites: SiteColumns) -> dict[str, np.ndarray]:
+    """Returns the columns of the `instants` table that events tell; `time`: as for `span_columns`."""
     rows = pairing.instants
     site, track = events.site[rows], events.track[rows]
     slot, phase = _slot_and_phase(track, site, events.payload[rows], sites)
-    return pl.DataFrame(
-        {
-            "instant": np.arange(len(rows)),
-            "track": track,
-            "site": site,
-            "kind": sites.kind.gather(site),
-            "name": sites.name.gather(site),
-            "time": time[rows],
-            "slot": slot,
-            "phase": phase,
-        },
-        schema=dict(INSTANTS),
-    )
+    return {"track": track, "site": site, "time": time[rows], "slot": slot, "phase": phase}
+
+
+def instants_table(columns: Mapping[str, np.ndarray], sites: SiteColumns) -> pl.DataFrame:
+    """Returns the `instants` table from what `instant_columns` found."""
+    site = columns["site"]
+    named = {
+        "instant": np.arange(len(site)),
+        "kind": sites.kind.gather(site),
+        "name": sites.name.gather(site),
+    }
+    rows = {**columns, **named}
+    return pl.DataFrame({name: rows[name] for name in INSTANTS}, schema=dict(INSTANTS))
 
 
 def _slot_and_phase(

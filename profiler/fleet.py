@@ -29,8 +29,9 @@ class FleetReport:
     """What the launches of a profile directory have in common.
 
     Attributes:
-      launches: per launch, in the order of recording: `kernel, launch, launch_cycles, events_kept, events_dropped`.
-      kernels: durations of each kernel's launches.
+      launches: per launch, in the order of recording: `kernel, launch, launch_cycles, events_kept, events_dropped,
+        recorded` ("whole", or "part" if something was left out on purpose: a measured launch may have taken longer).
+      kernels: durations of each kernel's launches, by `kernel, recorded`.
       waits: blocked waits by `kernel, barrier, role, released_by_role`.
       categories: own time of the recorded spans, `self_dur` in cycles, by `kernel, category`.
       bubbles: time in which tensor cores had nothing to do, by `kernel, place, cause, barrier, root_barrier`.
@@ -54,13 +55,13 @@ class FleetReport:
         }
 
 
-# Which file each question is asked of.
-_QUERIES: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "launches": ("tracks.parquet", fleet.durations),
-    "kernels": ("tracks.parquet", fleet.kernel_durations),
-    "waits": ("waits.parquet", fleet.waits_by_barrier),
-    "categories": ("spans.parquet", fleet.time_by_category),
-    "bubbles": (BUBBLES_FILE, fleet.bubbles_by_cause),
+# Which files each question is asked of.
+_QUERIES: dict[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
+    "launches": (("tracks.parquet", "ctas.parquet", "defects.parquet"), fleet.durations),
+    "kernels": (("tracks.parquet", "ctas.parquet", "defects.parquet"), fleet.kernel_durations),
+    "waits": (("waits.parquet",), fleet.waits_by_barrier),
+    "categories": (("spans.parquet",), fleet.time_by_category),
+    "bubbles": ((BUBBLES_FILE,), fleet.bubbles_by_cause),
 }
 
 
@@ -103,8 +104,10 @@ def summarise_fleet(tables: Sequence[Path], engine: Engine = Engine.POLARS) -> F
     session = connect(engine)
     try:
         answers = {
-            name: collect(query(open_tables(session, engine, [folder / file for folder in tables])))
-            for name, (file, query) in _QUERIES.items()
+            name: collect(
+                query(*(open_tables(session, engine, [folder / file for folder in tables]) for file in files))
+            )
+            for name, (files, query) in _QUERIES.items()
         }
         return FleetReport(**answers)
     finally:

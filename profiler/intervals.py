@@ -10,6 +10,8 @@ import dataclasses
 
 import numpy as np
 
+from profiler.grouping import stable_order
+
 
 @dataclasses.dataclass(frozen=True)
 class IntervalSets:
@@ -50,7 +52,7 @@ def merge_intervals(group: np.ndarray, begin: np.ndarray, end: np.ndarray) -> In
     stride = int(end.max(initial=0)) + 2
     keep = end > begin
     starts = (group * stride + begin)[keep].astype(np.int64)
-    order = np.argsort(starts, kind="stable")
+    order = stable_order(starts)
     starts = starts[order]
     reach = np.maximum.accumulate((group * stride + end)[keep].astype(np.int64)[order])
     first = np.ones(len(starts), bool)

@@ -2,7 +2,7 @@
 
 Arrive operations of warpgroups are "recorded". That a load landed shows only in the first wait for it: the data was
 there when the wait ended, maybe earlier. Such arrivals and loads are marked "inferred"; their ends are upper bounds.
-`profiler.measured_mma` does the same for the tensor core.
+`profiler.measured_mma` does the same for the tensor core, `profiler.measured_stores` for TMA stores.
 
 Arrivals are taken to be on a barrier of the CTA that made them; an arrive on another CTA of the cluster does not say
 which one it meant.
@@ -18,6 +18,7 @@ from profiler.activity import finish_async_spans
 from profiler.barriers import PHASE_KEYS, finish_arrivals, with_barrier
 from profiler.event_tables import SiteColumns
 from profiler.measured_mma import inferred_mma
+from profiler.measured_stores import inferred_stores
 from profiler.trace import ARRIVALS, ASYNC_SPANS
 
 
@@ -101,8 +102,12 @@ def _loads_by_phase(
 def _inferred_async_spans(
     arrivals: pl.DataFrame, tracks: pl.DataFrame, spans: pl.DataFrame, sites: SiteColumns, header: CaptureHeader
 ) -> pl.DataFrame:
-    """Returns the `async_spans` table of a measured capture: loads up to their arrival, MMAs up to their end."""
-    rows = (_inferred_loads(arrivals, tracks, spans, sites, header), inferred_mma(tracks, spans, header))
+    """Returns the `async_spans` table of a measured capture: loads up to their arrival, others up to their end."""
+    rows = (
+        _inferred_loads(arrivals, tracks, spans, sites, header),
+        inferred_mma(tracks, spans, header),
+        inferred_stores(tracks, spans, header),
+    )
     columns = [name for name in ASYNC_SPANS if name not in ("async_span", "lane")]
     return finish_async_spans(pl.concat([each.select(columns) for each in rows], how="vertical_relaxed"))
 

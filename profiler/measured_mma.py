@@ -27,9 +27,9 @@ def inferred_mma(tracks: pl.DataFrame, spans: pl.DataFrame, header: CaptureHeade
     place = tracks.filter(pl.col("warp") <= 0).select("track", "sm", "cta", "warpgroup", track_end="end")
     rows = spans.filter(pl.col("kind").is_in(kinds)).join(place, on="track").sort("track", "begin", "span")
     rows = rows.with_columns(issued=(pl.col("kind") == kinds[0]).cast(pl.Int64).cum_sum().over("track"))
-    groups = _with_covering_wait(rows.filter(pl.col("kind") == kinds[0]), _waits(rows, kinds[1], header))
+    groups = with_covering_wait(rows.filter(pl.col("kind") == kinds[0]), covering_waits(rows, kinds[1], header))
     flops = {site.id: site.flops for site in header.sites}
-    groups = _with_end(groups.with_columns(flops=_of_site(flops, pl.Int64())), header)
+    groups = _with_end(groups.with_columns(flops=of_site(flops, pl.Int64())), header)
     done_before = pl.col("end").cum_max().shift(1).over("sm").fill_null(0)
     begin = pl.max_horizontal("begin", pl.min_horizontal(pl.col("end") - 1, done_before))
     return groups.with_columns(
@@ -41,25 +41,36 @@ def inferred_mma(tracks: pl.DataFrame, spans: pl.DataFrame, header: CaptureHeade
     )
 
 
-def _of_site(values: dict[int, int] | dict[int, float], dtype: pl.DataType) -> pl.Expr:
+def of_site(values: dict[int, int] | dict[int, float], dtype: pl.DataType) -> pl.Expr:
+    """Returns the value of each row's `site`, 0 if there is none."""
     return pl.col("site").cast(pl.Int64).replace_strict(values, default=0, return_dtype=dtype)
 
 
-def _waits(rows: pl.DataFrame, kind: str, header: CaptureHeader) -> pl.DataFrame:
-    """Returns, for each wait that completes more groups of its track than those before, how many, its end, its kind."""
+def covering_waits(rows: pl.DataFrame, kind: str, header: CaptureHeader) -> pl.DataFrame:
+    """Returns the waits that complete more groups of their track than those before them.
+
+    Args:
+      rows: issues and waits, with `issued`: the groups that the track has issued by then.
+      kind: of the waits among them.
+      header: of the capture.
+
+    Returns:
+      `track`, `done` (groups that it completes), `asked`, `woken` (its begin and end), `blocked`.
+    """
     left = {site.id: site.in_flight for site in header.sites}
     waits = rows.filter(pl.col("kind") == kind, "closed").with_columns(
-        done=(pl.col("issued") - _of_site(left, pl.Int64())).cum_max().over("track"),
+        done=(pl.col("issued") - of_site(left, pl.Int64())).cum_max().over("track"),
+        asked="begin",
         woken=pl.col("begin") + pl.col("dur"),
         blocked=pl.col("dur") > header.record_cycles + _UNBLOCKED_CYCLES,
     )
     return waits.unique(["track", "done"], keep="first", maintain_order=True).select(
-        "track", "done", "woken", "blocked"
+        "track", "done", "asked", "woken", "blocked"
     )
 
 
-def _with_covering_wait(groups: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
-    """Adds `woken` and `blocked` of the first wait that covers each group, null where there is none."""
+def with_covering_wait(groups: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
+    """Adds `asked`, `woken` and `blocked` of the first wait that covers each group, null where there is none."""
     return groups.sort("issued").join_asof(
         waits.sort("done"), left_on="issued", right_on="done", by="track", strategy="forward", check_sortedness=False
     )
@@ -75,7 +86,7 @@ def _with_end(groups: pl.DataFrame, header: CaptureHeader) -> pl.DataFrame:
     # A group ends `cycles` after its issue or after the end of the one before it on its SM: a running maximum of what
     # is known of the ends, less the work done by then.
     groups = groups.with_columns(
-        cycles=(pl.col("flops") / _of_site(rates, pl.Float64())).fill_nan(0.0).ceil().cast(pl.Int64),
+        cycles=(pl.col("flops") / of_site(rates, pl.Float64())).fill_nan(0.0).ceil().cast(pl.Int64),
         seen=pl.when("blocked").then("woken"),
     )
     worked = pl.col("cycles").cum_sum().over("sm")

@@ -1,9 +1,10 @@
 """Pairs begin and end events into nested spans.
 
 A track is a stack machine: an end closes the innermost open begin. With the nesting level of every event known from a
-running sum, the events of one level alternate between begin and end, so pairing is one stable sort by level, over all
-tracks at once. Tracks on which that fails (an end without a begin, or of another site) are paired one event at a time
-instead: an end then closes the innermost open begin of *its* site, or is dropped if there is none.
+running sum, the events of one level alternate between begin and end. So flawless tracks are paired level by level, and
+tracks that were cut off by one stable sort by level, all tracks at once. Tracks on which that fails (an end without a
+begin, or of another site) are paired one event at a time instead: an end then closes the innermost open begin of *its*
+site, or is dropped if there is none.
 """
 
 from __future__ import annotations
@@ -50,8 +51,47 @@ class _Spans:
     closed: np.ndarray
 
 
+# Deeper nesting than any kernel has is left to the sort, whose time does not grow with the depth.
+_MAX_LEVELS = 64
+_STEP = np.array([1, -1, 0], np.int8)  # of the number of open spans, by `Edge`
+
+
 def pair_events(events: Events) -> Pairing:
     """Returns the spans and instants of all tracks."""
+    return _pair_flawless(events) or _pair_any(events)
+
+
+def _pair_flawless(events: Events) -> Pairing | None:
+    """Pairs tracks on which every begin has its end; None if there is one on which that is not so."""
+    is_begin = events.edge == Edge.BEGIN
+    depth_after = np.cumsum(_STEP[events.edge], dtype=np.int32)
+    track_ends = np.flatnonzero(np.diff(events.track, append=-1))
+    deepest = int(depth_after.max(initial=0))
+    if depth_after.min(initial=0) < 0 or deepest > _MAX_LEVELS or depth_after[track_ends].any():
+        return None
+    begin = np.flatnonzero(is_begin).astype(np.int32)
+    # One byte tells level and edge: 2 * level for begins, 2 * level + 1 for ends.
+    label = (2 * depth_after + 1).astype(np.uint8)
+    label[begin] -= 3
+    instants = np.flatnonzero(events.edge == Edge.INSTANT)
+    label[instants] = 255
+    end_of, row_of, parent_of = (np.empty(len(events), np.int32) for _ in range(3))
+    row_of[begin] = np.arange(len(begin))
+    outer = begin
+    for level in range(deepest):
+        begins = np.flatnonzero(label == 2 * level)
+        ends = np.flatnonzero(label == 2 * level + 1)
+        if (events.site[begins] != events.site[ends]).any():
+            return None
+        end_of[begins] = ends
+        parent_of[begins] = row_of[outer[np.searchsorted(outer, begins) - 1]] if level else -1
+        outer = begins
+    depth = depth_after[begin] - 1
+    return Pairing(begin, end_of[begin], parent_of[begin], depth, np.ones(len(begin), bool), instants, ())
+
+
+def _pair_any(events: Events) -> Pairing:
+    """Pairs tracks of any kind; spans that lack an end or begin become defects."""
     stacked = np.flatnonzero(events.edge != Edge.INSTANT)
     if len(events) < 1 << 31:
         stacked = stacked.astype(np.int32)  # this is bound by memory: half the bytes, half the time

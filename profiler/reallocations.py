@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from profiler.grouping import with_shared_key
+from profiler.grouping import stable_order, with_shared_key
 
 SLOT_KEYS = ("cta", "barrier", "slot")
 
@@ -23,7 +23,7 @@ def find_reallocations(arrivals: pl.DataFrame) -> pl.DataFrame:
       `cta, barrier, slot`, `time` (first arrival), `allocation` (from 1), `first_phase` (phases completed before).
     """
     (arrivals,) = with_shared_key([arrivals], SLOT_KEYS)
-    if not arrivals.select(_begins_allocation("key").any()).item():
+    if not _any_begins_allocation(arrivals):
         return arrivals.select(*SLOT_KEYS, "time", allocation=pl.lit(0), first_phase=pl.lit(0)).clear()
     completed = pl.col("completes").cast(pl.Int64).cum_sum().over(SLOT_KEYS) - pl.col("completes")
     firsts = arrivals.with_columns(began=_begins_allocation(), first_phase=completed).filter("began")
@@ -35,9 +35,17 @@ def find_reallocations(arrivals: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _begins_allocation(slot: str | tuple[str, ...] = SLOT_KEYS) -> pl.Expr:
+def _any_begins_allocation(arrivals: pl.DataFrame) -> bool:
+    """True if there is a second allocation of a slot (`key`); most launches have none, and are done with that."""
+    key, phase, completes = (arrivals[name].to_numpy() for name in ("key", "phase", "completes"))
+    order = stable_order(key)
+    key, phase, completes = key[order], phase[order], completes[order]
+    return bool(((key[1:] == key[:-1]) & (phase[1:] < phase[:-1] + completes[:-1])).any())
+
+
+def _begins_allocation() -> pl.Expr:
     """True for an arrival whose phase is less than the arrivals before it on its slot led to."""
-    reached = (pl.col("phase") + pl.col("completes").cast(pl.Int64)).shift().over(slot)
+    reached = (pl.col("phase") + pl.col("completes").cast(pl.Int64)).shift().over(SLOT_KEYS)
     return (pl.col("phase") < reached).fill_null(False)
 
 

@@ -29,6 +29,8 @@ from profiler.report_sections import report_sections
 from profiler.trace import Trace
 
 NUM_BUBBLES = 5
+HBM_BOUND = 0.9
+"""Of what HBM can move in the launch's time; start and end of a launch leave some of it unused."""
 REPORT_VERSION = 1
 
 
@@ -117,7 +119,7 @@ class Report:
     @functools.cached_property
     def verdict(self) -> str:
         """The launch in one sentence."""
-        loss = _verdict(self.utilisation, self.bubbles, self.barrier_waits)
+        loss = _memory_bound(self.roofline) + _verdict(self.utilisation, self.bubbles, self.barrier_waits)
         return _qualify(loss + _first_remedy(self.advice), self.window)
 
     def is_known(self, name: str) -> bool:
@@ -285,6 +287,12 @@ def _qualify(verdict: str, window: Window) -> str:
     if not window.end:
         return f"nothing is known: no event was kept (profile_space={window.sufficient_profile_space} keeps all)"
     return f"in the first {window.end:,} of {window.launch_end:,} cycles: {verdict}"
+
+
+def _memory_bound(roofline: RooflineReport) -> str:
+    """Says that the launch moves about as much as HBM can, if it does: then no earlier load would fill the waits."""
+    share = roofline.share("HBM")
+    return f"HBM-bound, at {share:.0%} of its bandwidth; " if share >= HBM_BOUND else ""
 
 
 def _verdict(use: UtilisationReport, bubbles: BubbleReport, waits: BarrierWaitReport) -> str:

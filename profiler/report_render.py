@@ -56,11 +56,16 @@ def _style(line: str) -> str:
 
 
 def rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """Returns a table; a column whose name begins with "*" is right-aligned and keeps to one line."""
+    """Returns a table; a column whose name begins with "*" is right-aligned.
+
+    Numbers, source lines and columns of single words keep to one line: what gives way is text with several words.
+    """
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for column in columns:
+    for number, column in enumerate(columns):
         right = column.startswith("*")
-        table.add_column(column.lstrip("*"), justify="right" if right else "left", overflow="fold", no_wrap=right)
+        title = column.lstrip("*")
+        is_whole = right or column.endswith("source") or not any(" " in row[number] for row in rows)
+        table.add_column(title, justify="right" if right else "left", overflow="fold", no_wrap=is_whole)
     for row in rows:
         table.add_row(*row)
     return table

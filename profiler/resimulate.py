@@ -28,7 +28,7 @@ class Trial:
     """
 
     name: str
-    numbers: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    numbers: Mapping[str, float | str] = dataclasses.field(default_factory=dict)
     arguments: tuple[str, ...] = ()
 
 
@@ -63,7 +63,8 @@ def run_script(
     arguments: Sequence[str],
     *,
     device: str = "",
-    numbers: Mapping[str, float] | None = None,
+    numbers: Mapping[str, float | str] | None = None,
+    compute_scale: str = "",
     profile_dir: Path | None = None,
     profile_space: int = 0,
     profile_window: str = "",
@@ -77,6 +78,7 @@ def run_script(
       arguments: its arguments.
       device: device to simulate, "" for the script's own choice.
       numbers: device numbers to replace.
+      compute_scale: factors on the time of warpgroups' own work, as `environment.parse_compute_scale` reads them.
       profile_dir: where its kernels are recorded, None for where the script says.
       profile_space: events per track of kernels that ask for none.
       profile_window: the part of its kernels that is recorded (`mgpu.profile_window`), "" for the script's own choice.
@@ -93,6 +95,8 @@ def run_script(
         settings[environment.DEVICE] = device
     if numbers:
         settings[environment.NUMBERS] = environment.format_numbers(numbers)
+    if compute_scale:
+        settings[environment.COMPUTE_SCALE] = compute_scale
     if profile_dir is not None:
         settings[environment.PROFILE_DIR] = str(profile_dir)
     if profile_space:

@@ -15,7 +15,6 @@ import json
 import os
 import shutil
 import tempfile
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ import numpy as np
 import polars as pl
 
 from mgpu import environment
-from mgpu.capture import Capture, CaptureHeader
+from mgpu.capture import DAMAGED_FILE, Capture, CaptureHeader
 from mgpu.errors import CaptureError
 from mgpu.profile_dir import CAPTURE_FILE, list_launches
 from profiler.build import build_trace
@@ -111,7 +110,7 @@ def read_header(path: str | Path) -> CaptureHeader:
             return CaptureHeader.from_json(json.loads(arrays["header"].tobytes()))
     except CaptureError:
         raise
-    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except DAMAGED_FILE as error:
         # NumPy's own words for a file that is no archive advise to unpickle it, which would run what is in it.
         reason = "its contents are something else" if isinstance(error, ValueError) else error
         raise CaptureError(f"{path}: not a capture, or truncated ({reason}). Record it again.") from error

@@ -20,12 +20,12 @@ from benchmarks.accuracy.pipelines import swizzled
 from benchmarks.accuracy.tile_orders import along_hilbert_curve, in_groups, row_by_row
 
 STRIP_N = 64
-LANE_ARRIVAL_CYCLES = 2 * 128
-"""Two barriers, 128 arrivals each, one after another because they change one word of SMEM, whichever CTA of the SM they
-come from: a round of 128 lanes takes 218 cycles, one of a single lane 59 to 82 (github hibouwu/CUDA_optimazation,
-gh200_sm90 EXP-11 and R13)."""
+LANE_ARRIVAL_CYCLES = 2 * 120
+"""What arrivals of all 128 lanes take longer than those of one, on two barriers: a round in which all lanes of a CTA
+arrive and wait takes 218 cycles with 128 lanes, 226 with 256 (github hibouwu/CUDA_optimazation, gh200_sm90 EXP-11), so
+it is latency that warpgroups do not share; here a round of one arrival takes 98."""
 
-COMPARISON_LANES_PER_CYCLE = 64  # CUDA C++ Programming Guide, arithmetic throughput
+DEPENDENT_CYCLES = 4  # of a dependent multiplication (github hibouwu/CUDA_optimazation, gh200_sm90 R02)
 
 SMEM_PER_SM_BYTES, SMEM_RESERVED_BYTES = 228 * 1024, 1024  # CUDA C++ Programming Guide, compute capability 9.0
 
@@ -50,8 +50,6 @@ class Matmul:
         each barrier are work of `LANE_ARRIVAL_CYCLES`.
       resident_ctas: CTAs that an SM holds at most, where the registers of the original allow fewer than the estimate
         for this kernel; unused SMEM makes it so. 0 for as many as fit.
-      specialised: a producer warpgroup loads; without it the first consumer does, `stages - 1` steps ahead, and a tile
-        ends when its stores have.
     """
 
     tile_m: int
@@ -68,7 +66,6 @@ class Matmul:
     tma_store: bool = False
     lane_arrivals: bool = False
     resident_ctas: int = 0
-    specialised: bool = True
 
 
 def make_matmul(shape: Matmul, m: int, n: int, k: int, dtype: Any = jnp.bfloat16, out_dtype: Any = None) -> Any:
@@ -96,7 +93,7 @@ def make_matmul(shape: Matmul, m: int, n: int, k: int, dtype: Any = jnp.bfloat16
         grid_names=("cta",),
         cluster=(shape.cluster,) if is_cluster else (),
         cluster_names=("member",) if is_cluster else (),
-        num_threads=shape.consumers + shape.specialised if shape.consumers else 1,
+        num_threads=shape.consumers + 1 if shape.consumers else 1,
         thread_name="wg",
         name=f"matmul_{shape.tile_m}x{shape.tile_n}x{shape.tile_k}",
     )
@@ -146,10 +143,6 @@ def _body(
             turn(0, None)
         else:
             lax.fori_loop(0, turns, turn, None)
-
-    if not shape.specialised:
-        each_tile(partial(_multiply_tile, refs, shape, steps, warpgroup))
-        return
 
     @pl.when(warpgroup == shape.consumers)
     def _produce() -> None:
@@ -202,11 +195,11 @@ def _load_and_multiply(refs: _Refs, shape: Matmul, n: int, steps: int) -> None:
 def _arrive_lane_by_lane(barrier: Any, shape: Matmul) -> None:
     if not shape.lane_arrivals:
         return
-    # The language has no such arrivals. Comparisons, which these kernels do not use, stand for them: another unit that
-    # the CTAs of an SM share.
-    lanes = LANE_ARRIVAL_CYCLES * COMPARISON_LANES_PER_CYCLE
-    busy = jnp.maximum(lax.broadcast(lax.axis_index("cta").astype(jnp.int8), (128, lanes // 128)), 0)
-    pl.when(busy[0, 0] >= 0)(lambda: plgpu.barrier_arrive(barrier))  # always; so that the comparisons have a use
+    # The language has no such arrivals. A chain of dependent multiplications, a value in each lane, stands for them.
+    values = lax.broadcast(lax.axis_index("cta").astype(jnp.float32), (128, 1))
+    for _ in range(LANE_ARRIVAL_CYCLES // DEPENDENT_CYCLES):
+        values = values * 1.5
+    pl.when(values[0, 0] >= 0)(lambda: plgpu.barrier_arrive(barrier))  # always; so that the products have a use
 
 
 def _load_tile(refs: _Refs, shape: Matmul, steps: int, first_step: Any, row: Any, column: Any) -> None:
@@ -230,14 +223,6 @@ def _multiply_tile(
     tile_rows = shape.tile_m // shape.consumers
     rows = pl.ds(warpgroup * tile_rows, tile_rows)
 
-    def load_ahead(index: Any) -> None:
-        if not shape.specialised:
-            due = jnp.logical_and(warpgroup == 0, index < steps)
-            pl.when(due)(lambda: _load_step(refs, shape, first_step, index, row, column))
-
-    for index in range(shape.stages - 1):
-        load_ahead(index)
-
     def accumulate(acc: Any) -> jax.Array:
         def step(index: Any, _: None) -> None:
             turn = first_step + index
@@ -249,7 +234,6 @@ def _multiply_tile(
                 plgpu.wgmma_wait(1)
                 previous = lax.rem(turn + shape.stages - 1, shape.stages)
                 pl.when(index > 0)(lambda: plgpu.barrier_arrive(refs.empty.at[previous]))
-                load_ahead(index + shape.stages - 1)
             else:
                 plgpu.wgmma_wait(0)
                 plgpu.barrier_arrive(refs.empty.at[slot])
@@ -272,5 +256,5 @@ def _multiply_tile(
         plgpu.commit_smem()
         target = refs.out_gmem.at[pl.ds(first_row, tile_rows), pl.ds(column + strip * STRIP_N, STRIP_N)]
         plgpu.copy_smem_to_gmem(buffer, target)
-    if shape.num_ctas is None or not shape.specialised:
+    if shape.num_ctas is None:
         plgpu.wait_smem_to_gmem(0)

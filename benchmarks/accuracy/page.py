@@ -22,6 +22,21 @@ the sources that `mgpu/devices/h100.toml` gives for each.
 """
 
 _TAIL = """
+## What is fitted
+
+| number | on what | where it acts |
+|---|---|---|
+| `l2_queueing_fraction` | the six points with direct release of the first group | all kernels |
+| `l2_partial_sector_bytes` | cycle counters in two kernels of the ladder, not their rates | stores of single elements |
+| `relaunch_gap_ns` | two points of the depth group | kernels with more CTAs than fit |
+| clock at full load | 1.58 GHz: GH200 V03; 1.42 and 1.28 GHz: a point each of the last two groups | times, not cycles |
+| `power_base_load`, `power_hbm_bandwidth` | GH200 V03, which is not on this page | times, not cycles |
+| two times of a probe's own loop | the second group, six stages over one tile in L2 | that probe |
+
+Every other number is what its source measured, and every kernel is written after its source's code. Where that does
+what the language cannot say, its cost was measured elsewhere: arrivals of single lanes in K2 to K6 of the ladder (GH200
+EXP-11).
+
 ## The clock
 
 Cycles are what the simulator computes; a rate in Tflop/s needs the clock too, and that depends on power. Under
@@ -44,6 +59,8 @@ An event costs `record_event_cycles` of the warpgroup that records it; `mgpu/dev
 
 - Distance: all SMs are equally far from L2 and HBM. Second level effects of DRAM (banks, refresh, read-write turns)
   are in the achieved bandwidth only.
+- L2: bytes per second do not follow the clock. Sets are not modelled one by one; that they fill up unevenly is.
+- wgmmas of several warpgroups take turns by operation, not by instruction.
 - Bank conflicts of SMEM, instruction cache misses, register bank conflicts, instruction scheduling inside a warp. A
   stretch of tile arithmetic takes as long as its busiest pipe, or its longest dependent chain.
 - Contention of wgmmas and register stores for SMEM (10 %, GH200). That of loads and wgmmas is latency only.
@@ -55,14 +72,19 @@ An event costs `record_event_cycles` of the warpgroup that records it; `mgpu/dev
 ## Known outliers
 
 - Two stages over one tile in L2 (flash-vla): its producer alone is a third faster than predicted. 132 SMs that read the
-  same 24 KiB again and again are served faster than the same number of different tiles.
+  same 24 KiB again and again are served faster than the same number of tiles that change; a cache on the way to the SMs
+  would do that, and none is modelled. The cold pipelines of three and six stages err by 8 to 10 %.
 - Four stages of 32 KiB with 64 FFMAs: the chip spends some 45 cycles more on each tile.
-- K = 4096 comes out slower than K = 2048: the predicted HBM traffic costs it more of its clock than on that chip, which
-  gets faster all the way to K = 16384. Short tiles with a CTA each lose too much between two CTAs.
+- K5 and K6 of the ladder: with `cuda::barrier` all lanes of two warpgroups arrive twice in each step. What that costs
+  is taken from a loop of nothing but arrivals, and seems too much here.
+- K = 512, pipelined: stores of one tile and loads of the next, in all SMs at once, hinder each other more than
+  predicted.
 - The softmax hides better under the matmuls than on the chip, so attention without overlap is predicted too fast.
 - Attention without a producer: how the original orders its loads is not published. Here a barrier of the CTA ends each
   block, and then the first consumer refills what both have read; with loads that never wait it is as fast as the full
   kernel, with loads a block later it takes half as long again.
+- The source of the depth group gives L2 hit rates of 86 and 89 % for K = 16384. A wave of tiles that fetches each line
+  once has 83 %, and so has the model: where the rest comes from is not known.
 """
 
 

@@ -7,6 +7,7 @@ loop cost time on a GPU as well; they are counted exactly, and their cost is tak
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -70,31 +71,41 @@ class Result:
 def run_simulated(probe: Probe, device: Device) -> Result:
     """Runs a probe on the simulator; recording costs nothing there."""
     options = {"interpret": plgpu.InterpretGPUParams(numerics=False, record_cycles=0)}
-    with plgpu.device(device):
-        few, many = (_capture(probe, count, device, options) for count in probe.simulated_counts)
+    with plgpu.device(device), tempfile.TemporaryDirectory() as directory:
+        few, many = (
+            capture_of(probe.make, count, device, Path(directory) / str(count), launches=1, **options)
+            for count in probe.simulated_counts
+        )
     return _result(probe, device, probe.read(few, many, probe.simulated_counts[1] - probe.simulated_counts[0], 0.0))
 
 
-def run_on_gpu(probe: Probe, device: Device, event_cycles: float) -> Result:
+def run_on_gpu(probe: Probe, device: Device, event_cycles: float, directory: Path) -> Result:
     """Runs a probe on the GPU.
 
     Args:
       probe: what to measure.
       device: table of the GPU.
       event_cycles: what recording an event costs there.
+      directory: where its captures stay.
     """
-    few, many = (_capture(probe, count, device, {}) for count in probe.counts)
+    # Counts may be equal, where one launch says everything; the later one overwrites nothing.
+    few, many = (
+        capture_of(probe.make, count, device, directory / f"{number}-{count}")
+        for number, count in enumerate(probe.counts)
+    )
     return _result(probe, device, probe.read(few, many, probe.counts[1] - probe.counts[0], event_cycles))
 
 
-def _capture(probe: Probe, count: int, device: Device, options: dict[str, Any]) -> Capture:
-    """Returns the last of two launches: the first one brings code and tensor maps into caches."""
-    with tempfile.TemporaryDirectory() as directory:
-        params = plgpu.CompilerParams(profile_space=1, profile_dir=directory)
-        kernel, operands = probe.make(count, device.num_sms, compiler_params=params, **options)
-        for _ in range(1 if options else 2):
-            jax.block_until_ready(kernel(*operands))
-        return Capture.load(Path(list_launches(directory)[-1]) / CAPTURE_FILE)
+def capture_of(
+    make: Callable[..., Any], count: int, device: Device, directory: Path, *, launches: int = 2, **options: Any
+) -> Capture:
+    """Returns the last of some launches: the first one brings code and tensor maps into caches."""
+    shutil.rmtree(directory, ignore_errors=True)  # of an earlier run
+    params = plgpu.CompilerParams(profile_space=1, profile_dir=str(directory))
+    kernel, operands = make(count, device.num_sms, compiler_params=params, **options)
+    for _ in range(launches):
+        jax.block_until_ready(kernel(*operands))
+    return Capture.load(Path(list_launches(directory)[-1]) / CAPTURE_FILE)
 
 
 def _result(probe: Probe, device: Device, measured: float) -> Result:

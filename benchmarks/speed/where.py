@@ -29,6 +29,7 @@ RECORDING = "recording and capture"
 _BY_FUNCTION = {"multiply_ended": PRODUCTS, "mma_retire": PRODUCTS, "_land": LANDING}
 _BY_FILE = {
     "matmul.py": PRODUCTS,
+    "products.py": PRODUCTS,
     "engine.py": EVENTS,
     "values.py": TILES,
     "tiles.py": TILES,

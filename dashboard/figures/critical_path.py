@@ -15,6 +15,7 @@ STEP_COLORS = {
     "TMA load": "#2a9d59",
     "TMA load, queued": "#99c9a5",
     "TMA bandwidth": "#6fbf8b",
+    "memory bandwidth": "#1f6e41",
     "tma_load": "#7c8f2e",
     "TMA store": "#3bb3cf",
     "tma_store": "#9adbe6",

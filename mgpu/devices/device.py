@@ -14,9 +14,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from mgpu.errors import DeviceError
-
-POWER_CAPPED = "power_capped"
-"""Value for `clock_hz` that lets a run settle at the clock which the power limit allows."""
+from mgpu.units import POWER_CAPPED
 
 POSITIVE_UNITS = ("count", "Hz", "bytes", "bytes/s", "bytes/cycle", "rows/cycle", "lanes/cycle", "slots/cycle")
 
@@ -80,7 +78,8 @@ class Device:
     hbm_peak_bandwidth: int = _number("bytes/s")
     hbm_bandwidth: int = _number("bytes/s")  # achievable
     l2_bytes: int = _number("bytes")
-    l2_partitions: int = _number("count")  # data that SMs of several sides use lie in each of them
+    l2_partitions: int = _number("count")  # that each keep a copy of what SMs on their side use
+    l2_uneven_fraction: float = _number("fraction")  # of L2, over which blocks begin to leave
     l2_bandwidth: int = _number("bytes/s")  # lines that one SM reads
     l2_shared_bandwidth: int = _number("bytes/s")  # lines that other SMs read at about the same time
     l2_write_bandwidth: int = _number("bytes/s")  # whole sectors
@@ -150,7 +149,7 @@ class Device:
     launch_ramp_ns: int = _number("ns")
     cta_dispatch_ns: int = _number("ns")
     cta_setup_ns: int = _number("ns")
-    relaunch_gap_ns: int = _number("ns")
+    relaunch_gap_ns: int = _number("ns")  # exit of a CTA -> first operation of the next one on its SM
 
     # Recording.
     record_event_cycles: int = _number("cycles")

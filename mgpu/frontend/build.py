@@ -18,7 +18,7 @@ from jax.extend import core as jex_core
 
 from mgpu.errors import KernelTypeError
 from mgpu.frontend.program import KernelProgram, Launch
-from mgpu.jax_internals import SourceLine, TransformedRef, tracing_grid
+from mgpu.jax_internals import SourceLine, TransformedRef, attributed_to, tracing_grid
 from mgpu.lang.memory import GMEM
 from mgpu.lang.scoped import name_parameters
 from mgpu.params import CompilerParams
@@ -116,7 +116,7 @@ def build_program(
     def whole() -> None:
         pl.run_scoped(with_gmem, *refs, collective_axes=launch.thread_name or ())
 
-    with tracing_grid(launch.grid):
+    with tracing_grid(launch.grid), attributed_to(None):
         closed = jax.make_jaxpr(whole, axis_env=list(launch.axis_sizes.items()))()
     top = getattr(closed, "jaxpr", closed)
     (equation,) = top.eqns

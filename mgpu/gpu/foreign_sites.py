@@ -11,10 +11,14 @@ from typing import Any
 
 import jax
 
+from mgpu.frontend.inline_barriers import awaited_barrier
+from mgpu.frontend.inline_code import Operand
+from mgpu.frontend.pallas_rules.control import short_name
 from mgpu.frontend.regions import Allocation, Step
 from mgpu.jax_internals import AbstractRef
+from mgpu.lang.inline_mgpu import InlinedFunction
 from mgpu.lang.transforms import bits_of
-from mgpu.passes.sites import Vocabulary
+from mgpu.passes.sites import Vocabulary, named_barrier_site
 from mgpu.sites import BarrierInfo, SiteKind
 
 
@@ -22,7 +26,7 @@ def _barrier_info(number: int, allocation: Allocation) -> BarrierInfo | None:
     dtype: Any = allocation.aval.dtype
     if type(dtype).__name__ not in ("BarrierType", "ClusterBarrierType"):
         return None
-    return BarrierInfo(number, allocation.name, math.prod(allocation.aval.shape), dtype.num_arrivals)
+    return BarrierInfo(number, short_name(allocation.name), math.prod(allocation.aval.shape), dtype.num_arrivals)
 
 
 def is_barrier(aval: Any) -> bool:
@@ -77,7 +81,7 @@ def _size_bytes(view: tuple[Any, tuple[Any, ...]]) -> int:
 
 def _name(step: Step, view: tuple[Any, tuple[Any, ...]]) -> str:
     allocation = step.refs.get(view[0])
-    return allocation.name if allocation is not None else "ref"
+    return short_name(allocation.name) if allocation is not None else "ref"
 
 
 def _barrier_site(kind: SiteKind, verb: str) -> Callable[[Step], dict[str, Any]]:
@@ -129,11 +133,33 @@ def _wgmma_wait(step: Step) -> dict[str, Any]:
     return {"kind": SiteKind.MMA_WAIT, "name": "wait wgmma", "in_flight": int(left)}
 
 
+def _store_wait(step: Step) -> dict[str, Any]:
+    params, atoms = step.equation.params, step.equation.invars  # the count is an operand
+    left = params["n"] if "n" in params else atoms[0].val
+    return {"kind": SiteKind.STORE_WAIT, "name": "wait stores", "in_flight": int(left)}
+
+
 def _accumulator_load(step: Step) -> dict[str, Any] | None:
     left = step.equation.params.get("wait_n", 0)
     if left is None:
         return None
     return {"kind": SiteKind.MMA_WAIT, "name": "wait wgmma (read acc)", "in_flight": int(left)}
+
+
+def _inline(step: Step) -> dict[str, Any] | None:
+    params, atoms = step.equation.params, step.equation.invars
+    kinds = params["flat_arg_types"]
+    transforms = jax.tree.unflatten(params["pytree_ref_transforms"], atoms[len(kinds) :])
+    operands = []
+    for atom, applied in zip(atoms, transforms, strict=False):
+        shape, dtype = _shape((atom, tuple(applied or ())))
+        operands.append(Operand(shape, dtype, in_smem="smem" in str(getattr(atom.aval, "memory_space", "")).lower()))
+    inlined = InlinedFunction(
+        params["mgpu_fn"],
+        jax.tree.unflatten(params["pytree_args"], kinds),
+        jax.tree.unflatten(params["pytree_ret_ty"], params["flat_ret_ty"]),
+    )
+    return named_barrier_site(awaited_barrier(inlined, operands))
 
 
 def _fixed(kind: SiteKind, name: str) -> Callable[[Step], dict[str, Any]]:
@@ -146,7 +172,7 @@ _DESCRIBE: Mapping[str, Callable[[Step], dict[str, Any] | None]] = {
     "barrier_arrive": _barrier_site(SiteKind.BARRIER_ARRIVE, "arrive"),
     "copy_gmem_to_smem": _load,
     "copy_smem_to_gmem": _store,
-    "wait_smem_to_gmem": _fixed(SiteKind.STORE_WAIT, "wait stores"),
+    "wait_smem_to_gmem": _store_wait,
     "wgmma_ref": _wgmma,
     "wgmma_wait": _wgmma_wait,
     "wgmma_accumulator_deref": _accumulator_load,
@@ -155,6 +181,7 @@ _DESCRIBE: Mapping[str, Callable[[Step], dict[str, Any] | None]] = {
     "commit_smem": _fixed(SiteKind.COMMIT_SMEM, "commit_smem"),
     "set_max_registers": _fixed(SiteKind.SET_REGISTERS, "set_max_registers"),
     "semaphore_wait": _fixed(SiteKind.SYNC, "wait semaphore"),
+    "inline_mgpu": _inline,
 }
 
 FOREIGN = Vocabulary(_DESCRIBE | {f"{name}_p": describe for name, describe in _DESCRIBE.items()}, _barrier_info)

@@ -15,7 +15,8 @@ import jax
 from jax.core import ShapedArray
 from jax.extend import core as jex_core
 
-from mgpu.frontend.pallas_rules.control import argument_names
+from mgpu.frontend.pallas_launch import axis_names, import_launch, kernel_name
+from mgpu.frontend.pallas_names import find_author, operand_names
 from mgpu.frontend.pallas_rules.translator import is_jaxpr, open_jaxpr
 from mgpu.frontend.program import KernelProgram, Launch
 from mgpu.frontend.regions import Path, regions_of
@@ -56,7 +57,11 @@ def is_recorded(equation: Any) -> bool:
 
 
 def instrument(
-    equation: Any, capacity: int, trace_scope: TraceScope, window: ProfileWindow = EVERYTHING
+    equation: Any,
+    capacity: int,
+    trace_scope: TraceScope,
+    window: ProfileWindow = EVERYTHING,
+    trees: tuple[Any, Any] | None = None,
 ) -> InstrumentedKernel:
     """Adds a recorder to a kernel.
 
@@ -65,15 +70,18 @@ def instrument(
       capacity: events that each track can store. They go straight to GMEM, so the kernel needs no room for them.
       trace_scope: a track for each warpgroup, or each warp.
       window: the part of the launch that is recorded.
+      trees: trees of the kernel's arguments and of its results, if known: they tell the names of its operands.
 
     Raises:
       ParamsError: the launch, or its loops, have no such part.
     """
-    program = _program(equation)
+    program = _program(equation, trees)
     plan = plan_sites(program, FOREIGN, window)
     layout = RecordFormat(capacity, program.launch.num_threads, trace_scope, in_smem=False, window=window)
     words = words_type(layout, program.launch)
-    instrumented = _Splicer(program, plan, layout).kernel(words)
+    (mesh,) = equation.params["meshes"]
+    launch = import_launch(mesh, {name: name for name in axis_names(mesh)})
+    instrumented = _Splicer(program, launch, plan, layout).kernel(words)
     params = dict(equation.params)
     (original,) = params["jaxprs"]
     params["jaxprs"] = (_like(original, instrumented),)
@@ -86,37 +94,22 @@ def instrument(
     return InstrumentedKernel(program, plan, layout, bind)
 
 
-def _program(equation: Any) -> KernelProgram:
+def _program(equation: Any, trees: tuple[Any, Any] | None) -> KernelProgram:
+    """Describes a kernel in the words of `mgpu.from_pallas`, so that a simulated capture can be laid beside."""
     (mesh,) = equation.params["meshes"]
     jaxpr, _ = open_jaxpr(equation.params["jaxprs"][0])
+    author = find_author(jaxpr, source_line(equation.source_info))
     return KernelProgram(
-        name=_name(mesh.kernel_name, equation.params.get("name"), jaxpr),
-        source=source_line(equation.source_info),
+        name=kernel_name(equation.params, mesh, author),
+        source=author.source,
         jaxpr=jaxpr,
-        launch=Launch(
-            tuple(mesh.grid),
-            tuple(mesh.grid_names),
-            tuple(mesh.cluster),
-            tuple(mesh.cluster_names),
-            mesh.num_threads or 1,
-            mesh.thread_name,
-        ),
+        launch=import_launch(mesh, axis_names(mesh)),
         in_avals=tuple(ShapedArray(atom.aval.shape, atom.aval.dtype) for atom in equation.invars),
         out_avals=tuple(equation.params["out_avals"]),
-        operand_names=tuple(argument_names(jaxpr)),
+        operand_names=tuple(operand_names(author, trees, len(equation.invars), len(equation.params["out_avals"]))),
         num_consts=0,
         params=CompilerParams(),  # JAX keeps its own; the recorder does not depend on them
     )
-
-
-def _name(mesh_name: str | None, name: str | None, jaxpr: Any) -> str:
-    """Returns what the kernel is called: as its author said, or after the function that its first line is in."""
-    for given in (mesh_name, name):
-        if given and given != "anonymous":
-            return given
-    lines = (source_line(equation.source_info) for equation in _all_equations(jaxpr))
-    function = next((line.function for line in lines if line.line), "")
-    return function.replace(".<locals>", "").rsplit(".", 1)[-1] or "kernel"
 
 
 def _all_equations(jaxpr: Any) -> Iterator[Any]:
@@ -127,10 +120,11 @@ def _all_equations(jaxpr: Any) -> Iterator[Any]:
 
 
 class _Splicer:
-    """Makes the jaxpr of one kernel with recorder equations in it."""
+    """Makes the jaxpr of one kernel with recorder equations in it; `launch` has the names that axes have in there."""
 
-    def __init__(self, program: KernelProgram, plan: SitePlan, layout: RecordFormat) -> None:
+    def __init__(self, program: KernelProgram, launch: Launch, plan: SitePlan, layout: RecordFormat) -> None:
         self._program = program
+        self._launch = launch
         self._plan = plan
         self._format = layout
         # Only `begin` and `end` look at the words.
@@ -140,7 +134,7 @@ class _Splicer:
         """Returns the whole kernel, with a ref to `words` as its last input."""
         jaxpr = self._program.jaxpr
         ref_aval = next(var.aval for var in jaxpr.invars if isinstance(var.aval, AbstractRef))
-        launch = self._program.launch
+        launch = self._launch
 
         def record(ref: Any) -> None:
             mine, row = words_of_cta(ref, self._format, launch)

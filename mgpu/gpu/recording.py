@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -37,16 +38,21 @@ class KernelRecorder:
         self._trace_scope = trace_scope
         self._window = window
         self._launches: dict[str, Any] = {}
+        self._trees: tuple[Any, Any] | None = None
         self.captures: list[Capture] = []
-        """One for each launch, in the order in which the words arrived."""
+        """One for each launch, in the order in which the words arrived; XLA may hand them over in another one."""
 
     def replace(self, equation: Any) -> Callable[..., Sequence[Any]] | None:
         """Returns what launches a kernel equation with recording; None for one that records itself, or is no kernel."""
+        if "in_tree" in equation.params and "out_tree" in equation.params:  # JAX's wrapper around each kernel
+            self._trees = equation.params["in_tree"], equation.params["out_tree"]
         if not is_kernel_equation(equation) or is_recorded(equation):
             return None
 
+        trees = self._trees
+
         def launch(*operands: Any) -> Sequence[Any]:
-            kernel = instrument(equation, self._capacity, self._trace_scope, self._window)
+            kernel = instrument(equation, self._capacity, self._trace_scope, self._window, trees)
             results, words = kernel.bind(*operands)
             # A machine without a GPU only lowers kernels: JAX has no callback there, and nothing will run.
             if on_gpu():
@@ -54,6 +60,15 @@ class KernelRecorder:
             return results
 
         return launch
+
+    def in_launch_order(self) -> list[Capture]:
+        """Returns the captures in the order in which the GPU ran them, and numbers the launches of a kernel so."""
+        numbers: dict[str, Any] = {}
+        found = []
+        for capture in sorted(self.captures, key=lambda each: int(each.tracks["ns_begin"].min(initial=0))):
+            number = next(numbers.setdefault(capture.header.kernel, itertools.count(1)))
+            found.append(dataclasses.replace(capture, header=dataclasses.replace(capture.header, launch=number)))
+        return found
 
     def _receive(self, kernel: InstrumentedKernel, words: Any) -> None:
         number = self._launches.setdefault(kernel.program.name, itertools.count(1))

@@ -24,6 +24,7 @@ from mgpu.lang.primitive import View, bind, define_operation, describe, type_err
 hide_from_source_lines(__file__)
 
 MAX_ARRIVALS = 2**20 - 1  # PTX ISA, mbarrier: range of the pending count
+MAX_BARRIERS = 32  # of an array: Mosaic GPU keeps the parities of its phases in one 32-bit register
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +80,11 @@ class Barrier:
             )
         if any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in self.shape):
             raise KernelTypeError(f"{name}: num_barriers must be positive, got {self.num_barriers!r}.")
+        if math.prod(self.shape) > MAX_BARRIERS:
+            raise KernelTypeError(
+                f"{name}: num_barriers is {self.num_barriers!r}, but an array has at most {MAX_BARRIERS} barriers: a "
+                "warpgroup keeps their phases in the bits of one register. Use several arrays."
+            )
         if not isinstance(self.num_barriers, int):
             object.__setattr__(self, "num_barriers", self.shape)
 

@@ -1,7 +1,9 @@
 """`inline_mgpu`: a step of a kernel written with the GPU compiler's own Python API instead of this language.
 
-The function builds IR when JAX's Mosaic GPU compiler lowers the kernel for a GPU. The simulator has no use for that IR
-and says so; tracing, and lowering on a machine without a GPU, work everywhere.
+The function builds IR when JAX's Mosaic GPU compiler lowers the kernel for a GPU. The simulator builds the same IR and
+runs it lane by lane (`mgpu.sim.inline`): arithmetic, loops and branches, shuffles, loads and stores through refs
+without transforms, named barriers and fences. What needs the compiler's launch context, tiled refs or other PTX it
+refuses.
 """
 
 from __future__ import annotations
@@ -71,11 +73,16 @@ def inline_mgpu(*, arg_types: Sequence[Any] = (), return_type: Any = None) -> Ca
       return_type: pytree of `ShapeDtypeStruct`s: what the function returns.
 
     Returns:
-      A decorator. What it returns takes refs and arrays inside a kernel and gives arrays of `return_type`. On the
-      simulator such a kernel raises `Unsupported`.
+      A decorator. What it returns takes refs and arrays inside a kernel and gives arrays of `return_type`.
 
     Raises:
       KernelTypeError: leaves of other types; when called, arguments that do not match `arg_types`.
+      Unsupported: when the kernel is simulated: the function does what the simulator cannot run; names that, and the
+        author's line.
+
+    Timing:
+      The simulator charges the work of the steps on the SM's pipes and their longest dependent chain. What it does to
+      SMEM through a ref counts, for races, as access to all of the ref; accesses to GMEM are not watched.
     """
     types, returned = tuple(arg_types), jax.tree.leaves(return_type)
     for leaf in jax.tree.leaves(types):

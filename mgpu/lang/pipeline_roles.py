@@ -96,8 +96,8 @@ class MemoryRole:
                 buffer.load(step, indices, protocol.load_barrier(position).at[step])
             return next_indices(indices, protocol.grid)
 
-        def load_released(number: Any, indices: Indices) -> Indices:
-            slot = protocol.slot(number)
+        def load_released(step: Any, indices: Indices) -> Indices:
+            slot = protocol.slot(step)
             for position, buffer in enumerate(copied):
                 if position < len(protocol.consumed):
                     barrier_wait(protocol.consumed[position].at[slot])
@@ -105,8 +105,9 @@ class MemoryRole:
             return next_indices(indices, protocol.grid)
 
         indices = loop(first, load_free, first_indices(protocol.grid))
-        # Slots are counted from the first release: it is slot 0's, whether the ring began empty or not.
-        loop(protocol.steps - first, load_released, indices)
+        # Steps go on being counted, so that step k is the same one to both roles. The first release is slot 0's, whether
+        # the ring began empty or not: if there is a step behind the first ones, these are none or as many as slots.
+        loop(protocol.steps, load_released, indices, first=first)
         self._drain()
 
     def _free_slots(self) -> Scalar:
@@ -126,12 +127,12 @@ class MemoryRole:
             pending = jnp.maximum(begun - protocol.delay, 0)
         released = protocol.steps - begun
 
-        def wait(number: Any, _: None) -> None:
+        def wait(step: Any, _: None) -> None:
             for consumed in protocol.consumed:
-                barrier_wait(consumed.at[protocol.slot(released + number)])
+                barrier_wait(consumed.at[protocol.slot(step)])
 
         def drain() -> None:
-            loop(pending, wait, None)
+            loop(released + pending, wait, None, first=released)
 
         if isinstance(protocol.drains, bool):
             if protocol.drains:

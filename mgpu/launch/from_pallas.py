@@ -15,7 +15,7 @@ from jax.extend import core as jex_core
 
 from mgpu.frontend.from_pallas import import_kernel, is_kernel_equation
 from mgpu.frontend.pallas_rules.translator import open_jaxpr
-from mgpu.jax_internals import hide_from_source_lines, without_own_refs
+from mgpu.jax_internals import attributed_to_running_code, hide_from_source_lines, without_own_refs
 from mgpu.launch.device_choice import DeviceChoice, current_choice
 from mgpu.launch.gpu_presence import as_if_on_gpu
 from mgpu.launch.imported_pallas_call import is_pallas_call, run_pallas_call
@@ -110,7 +110,7 @@ class _Imported:
     def _import(self, function: Callable[..., Any], arrays: Sequence[Any]) -> tuple[Any, Any]:
         """Returns the jaxpr of `function` with its kernels imported, closed, and the tree of its results."""
         choice = current_choice()
-        with as_if_on_gpu(choice):
+        with as_if_on_gpu(choice), attributed_to_running_code():
             closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arrays)
         importer = _Importer(choice, self._options, self._params)
         return without_own_refs(rewrite(closed, importer.replace)), jax.tree.structure(shapes)

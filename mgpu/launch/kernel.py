@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
 
+from mgpu import environment
 from mgpu.devices import Device
 from mgpu.errors import KernelTypeError, ParamsError
 from mgpu.frontend.build import build_program, find_traced_values
@@ -131,10 +132,13 @@ def _one_of(name: str, value: Any, old_name: str, old_value: Any) -> Any:
 
 def _options(interpret: Any) -> InterpretGPUParams:
     if interpret is None or isinstance(interpret, bool):
-        return InterpretGPUParams()
-    if isinstance(interpret, InterpretGPUParams):
+        interpret = InterpretGPUParams()
+    if not isinstance(interpret, InterpretGPUParams):
+        raise ParamsError(f"kernel: interpret must be an mgpu.InterpretGPUParams or a bool, got {interpret!r}.")
+    factors = environment.compute_scale()
+    if not factors:
         return interpret
-    raise ParamsError(f"kernel: interpret must be an mgpu.InterpretGPUParams or a bool, got {interpret!r}.")
+    return dataclasses.replace(interpret, compute_scale={**interpret.compute_scale, **factors})
 
 
 class _Kernel:

@@ -20,8 +20,10 @@ from jax.interpreters import mlir
 
 from mgpu.errors import CaptureError
 from mgpu.frontend.program import KernelProgram
+from mgpu.launch.interruption import pass_on
 from mgpu.launch.race_log import note_races
 from mgpu.profile_dir import check_writable, save_launch
+from mgpu.sim.interrupts import interrupts
 from mgpu.sim.power import settle_clock
 from mgpu.sim.simulation import PreparedKernel, RunResult, simulate
 
@@ -82,7 +84,11 @@ def _impl(*operands: Any, kernel: SimulatedKernel) -> list[jax.Array]:
 
 def _lower(context: Any, *operands: Any, kernel: SimulatedKernel) -> Any:
     def callback(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-        return tuple(kernel(*arrays))
+        try:
+            return tuple(kernel(*arrays))
+        except KeyboardInterrupt as interrupt:
+            pass_on(interrupt)
+            raise
 
     results, _, _ = mlir.emit_python_callback(
         context, callback, None, list(operands), context.avals_in, context.avals_out, has_side_effect=True
@@ -95,4 +101,5 @@ mlir.register_lowering(simulate_p, _lower)
 
 def launch(kernel: SimulatedKernel, operands: list[Any]) -> list[jax.Array]:
     """Runs a kernel on consts and inputs, as part of whatever JAX is doing: eager, or a trace."""
+    interrupts.listen()
     return simulate_p.bind(*operands, kernel=kernel)

@@ -17,6 +17,7 @@ from mgpu.capture import Capture
 from mgpu.environment import DEFAULT_PROFILE_SPACE, profile_dir, profile_window
 from mgpu.errors import ParamsError
 from mgpu.frontend.pallas_rules.translator import open_jaxpr
+from mgpu.jax_internals import attributed_to_running_code
 from mgpu.launch.from_pallas import from_pallas
 from mgpu.launch.mesh import find_core_map
 from mgpu.launch.operation import SimulatedKernel, launch, simulate_p
@@ -100,7 +101,7 @@ def _run_on_gpu(call: Callable[..., Any], arrays: Sequence[Any], recording: _Rec
     results = jax.jit(run)(*arrays)
     jax.block_until_ready(results)
     jax.effects_barrier()  # the words have arrived
-    return jax.tree.unflatten(tree, results), recorder.captures
+    return jax.tree.unflatten(tree, results), recorder.in_launch_order()
 
 
 def recorded_for_gpu(
@@ -126,7 +127,8 @@ def recorded_for_gpu(
     from mgpu.gpu.recording import KernelRecorder
 
     recorder = KernelRecorder(gpu_device(), capacity, trace_scope, window)
-    closed, shapes = jax.make_jaxpr(call, return_shape=True)(*arrays)
+    with attributed_to_running_code():
+        closed, shapes = jax.make_jaxpr(call, return_shape=True)(*arrays)
     closed = rewrite(closed, find_core_map)  # makes kernels of what JAX keeps as operations on refs
     return _function(rewrite(closed, recorder.replace)), jax.tree.structure(shapes), recorder
 

@@ -8,7 +8,7 @@ import math
 from mgpu.capture import EVENT_BYTES
 from mgpu.errors import ResourceError
 from mgpu.frontend.program import KernelProgram
-from mgpu.frontend.regions import Allocation, scoped_allocations, walk
+from mgpu.frontend.regions import Allocation, Step, scoped_allocations, walk
 from mgpu.jax_internals import AbstractRef
 from mgpu.lang.barriers import BarrierSpace
 from mgpu.lang.hopper import AccumulatorSpace
@@ -134,10 +134,29 @@ def _registers_per_thread(program: KernelProgram, threads: int, registers_per_sm
             return most  # registers move between warpgroups, so the CTA takes all that it can
         values = [var.aval for var in step.equation.outvars if not isinstance(var.aval, AbstractRef)]
         sizes = list(map(_register_bits, values))
-        accumulators = sum(_register_bits(ref.aval) for ref in step.refs.values() if _is_accumulator(ref))
+        alive = {ref.number: ref for ref in step.refs.values() if _is_accumulator(ref)}
+        accumulators = sum(_register_bits(ref.aval) for ref in alive.values())
+        _check_accumulators(program, step, list(alive.values()))
         needed = max(needed, accumulators + max(sizes, default=0))
     registers = BASE_REGISTERS + needed // (32 * LANES_PER_WARPGROUP)
     return min(most, _align(registers, 8))
+
+
+def _check_accumulators(program: KernelProgram, step: Step, alive: list[Allocation]) -> None:
+    """A thread's share of the accumulators has to stay in its registers: spilled ones would have to be simulated too.
+
+    Raises:
+      ResourceError: it does not fit.
+    """
+    shares = {ref: _register_bits(ref.aval) // (32 * LANES_PER_WARPGROUP) for ref in alive}
+    total = sum(shares.values())
+    if total > MAX_REGISTERS_PER_THREAD:
+        listing = ", ".join(f"{ref.name} {list(ref.aval.shape)} {count}" for ref, count in shares.items())
+        raise ResourceError(
+            f"{step.source} kernel {program.name}: the accumulators that are alive here take {total} registers of each "
+            f"thread, which has at most {MAX_REGISTERS_PER_THREAD}: {listing}. Use smaller tiles, or divide the tile "
+            "among more warpgroups."
+        )
 
 
 def _is_accumulator(allocation: Allocation) -> bool:

@@ -33,11 +33,8 @@ def check_time_only(program: KernelProgram) -> None:
     Raises:
       Unsupported: a branch, a loop, an index or a predicate depends on loaded data; names the user's line.
     """
-    steps = list(walk(program))
-    loaded = _Loaded()
-    while loaded.follow(steps):
-        pass
-    for step in steps:
+    loaded = find_loaded(program)
+    for step in walk(program):
         for what, atom in _steering(step):
             if loaded.has(atom):
                 raise Unsupported(
@@ -46,7 +43,16 @@ def check_time_only(program: KernelProgram) -> None:
                 )
 
 
-class _Loaded:
+def find_loaded(program: KernelProgram) -> LoadedData:
+    """Returns what of a program has no values when time alone is simulated."""
+    steps = list(walk(program))
+    loaded = LoadedData()
+    while loaded.follow(steps):
+        pass
+    return loaded
+
+
+class LoadedData:
     """What has no values: variables, and refs by the number of their allocation. Both only grow."""
 
     def __init__(self) -> None:
@@ -56,6 +62,10 @@ class _Loaded:
     def has(self, atom: Any) -> bool:
         """True if a variable or literal has no value."""
         return not isinstance(atom, jex_core.Literal) and atom in self._variables
+
+    def fills(self, allocation: int) -> bool:
+        """True if what an allocation holds has, or may have, no values."""
+        return allocation in self._allocations
 
     def follow(self, steps: Iterable[Step]) -> bool:
         """Goes through the program once. Returns True if something was found."""

@@ -12,9 +12,12 @@ from typing import Any
 
 from mgpu.capture import MAX_SITES
 from mgpu.errors import Unsupported
+from mgpu.frontend.inline_barriers import NamedBarrierStep, awaited_barrier
+from mgpu.frontend.inline_code import Operand
 from mgpu.frontend.program import KernelProgram, Launch
 from mgpu.frontend.regions import Allocation, Path, Step, walk
 from mgpu.lang.barriers import BarrierSpace, arrivals_per_phase
+from mgpu.lang.memory import SMEM
 from mgpu.lang.primitive import View, unflatten_operands
 from mgpu.lang.transforms import bits_of
 from mgpu.passes.recorded_loops import RecordedLoop, find_recorded_loops
@@ -221,6 +224,10 @@ def _wgmma_wait(step: Step) -> dict[str, Any]:
     return {"kind": SiteKind.MMA_WAIT, "name": "wait wgmma", "in_flight": int(step.equation.params["n"])}
 
 
+def _store_wait(step: Step) -> dict[str, Any]:
+    return {"kind": SiteKind.STORE_WAIT, "name": "wait stores", "in_flight": int(step.equation.params["n"])}
+
+
 def _accumulator_load(step: Step) -> dict[str, Any] | None:
     left = step.equation.params["wait_n"]
     if left is None:
@@ -228,7 +235,25 @@ def _accumulator_load(step: Step) -> dict[str, Any] | None:
     return {"kind": SiteKind.MMA_WAIT, "name": "wait wgmma (read acc)", "in_flight": int(left)}
 
 
+def _inline(step: Step) -> dict[str, Any] | None:
+    operands = [
+        Operand(each.shape, each.dtype, each.space is SMEM)
+        if isinstance(each, View)
+        else Operand(tuple(each.aval.shape), each.aval.dtype)
+        for each in _operands(step)
+    ]
+    return named_barrier_site(awaited_barrier(step.equation.params["inlined"], operands))
+
+
+def named_barrier_site(barrier: NamedBarrierStep | None) -> dict[str, Any] | None:
+    """Returns the site of a wait at a named barrier; None if there is no wait."""
+    if barrier is None:
+        return None
+    return {"kind": SiteKind.SYNC, "name": f"named barrier{'' if barrier.number is None else f' {barrier.number}'}"}
+
+
 _DESCRIBE: Mapping[str, Callable[[Step], dict[str, Any] | None]] = {
+    "inline_mgpu": _inline,
     "barrier_wait": _wait,
     "barrier_arrive": _arrive,
     "copy_gmem_to_smem": _load,
@@ -237,7 +262,7 @@ _DESCRIBE: Mapping[str, Callable[[Step], dict[str, Any] | None]] = {
     "async_prefetch": _prefetch,
     "mgpu_semaphore_wait": lambda step: _semaphore_wait(step, _operands(step)[0].ref),
     "semaphore_wait": lambda step: _semaphore_wait(step, step.equation.invars[0]),
-    "wait_smem_to_gmem": lambda _: {"kind": SiteKind.STORE_WAIT, "name": "wait stores"},
+    "wait_smem_to_gmem": _store_wait,
     "wgmma": _wgmma,
     "wgmma_wait": _wgmma_wait,
     "wgmma_accumulator_load": _accumulator_load,

@@ -19,12 +19,14 @@ from mgpu.sim.activity import Activity
 from mgpu.sim.cluster import Cluster
 from mgpu.sim.engine import Engine
 from mgpu.sim.machine import Sm
-from mgpu.sim.matmul import MmaQueue, multiply_first
 from mgpu.sim.mbarrier import ArrivalLog, CtaBarrier, Mbarrier
 from mgpu.sim.memory_system import MemorySystem
+from mgpu.sim.named_barrier import NamedBarrier
+from mgpu.sim.products import Products
 from mgpu.sim.races import CtaRaces, GlobalRaces
 from mgpu.sim.registers import RegisterPool
 from mgpu.sim.semaphore import Semaphore
+from mgpu.sim.slots import Slots
 from mgpu.sim.values import uninitialised
 
 
@@ -32,12 +34,14 @@ from mgpu.sim.values import uninitialised
 class Scope:
     """What one `run_scoped` allocates for the whole CTA; `key` names the `run_scoped`.
 
-    Buffers whose number is in `byte_exact` are stored in their own dtype, the others in a carrier.
+    Buffers whose number is in `byte_exact` are stored in their own dtype, the others in a carrier; those in
+    `slotted` are divided into slots.
     """
 
     key: tuple[int, ...]
     allocations: tuple[Allocation, ...]
     byte_exact: frozenset[int] = frozenset()
+    slotted: Mapping[int, Slots] = dataclasses.field(default_factory=dict)
 
 
 class LateAllocation:
@@ -45,13 +49,16 @@ class LateAllocation:
 
     Args:
       make: makes it.
+      make_tiles: makes what the slots of a slotted buffer hold.
     """
 
-    __slots__ = ("_made", "_make")
+    __slots__ = ("_made", "_make", "_make_tiles", "_tiles")
 
-    def __init__(self, make: Callable[[], Any]) -> None:
+    def __init__(self, make: Callable[[], Any], make_tiles: Callable[[], list[np.ndarray]] | None = None) -> None:
         self._make = make
         self._made: Any = None
+        self._make_tiles = make_tiles
+        self._tiles: list[np.ndarray] | None = None
 
     @property
     def made(self) -> Any:
@@ -63,6 +70,14 @@ class LateAllocation:
         if self._made is None:
             self._made = self._make()
         return self._made
+
+    @property
+    def tiles(self) -> list[np.ndarray]:
+        """What the slots of a slotted buffer hold, the same list at every call."""
+        if self._tiles is None:
+            assert self._make_tiles is not None
+            self._tiles = self._make_tiles()
+        return self._tiles
 
 
 class CtaState:
@@ -81,7 +96,7 @@ class CtaState:
       cluster: all CTAs of the cluster, by rank.
       rank: position in the cluster.
       sync: barrier of all warpgroups, for collective allocation.
-      mma_queues: for each warpgroup, its wgmmas that are not multiplied yet, oldest first.
+      products: for each warpgroup, its wgmmas that are not multiplied yet.
     """
 
     def __init__(
@@ -113,14 +128,16 @@ class CtaState:
         self.races: CtaRaces | None = None
         self.global_races: GlobalRaces | None = None
         self.registers = RegisterPool(engine, device.setmaxnreg_cycles)
-        self.sync = CtaBarrier(engine, device, num_warpgroups, f"warpgroups of CTA {index}")
-        self.mma_queues: list[MmaQueue] = []
+        together = "the other warpgroups of its CTA, to enter a run_scoped together"
+        self.sync = CtaBarrier(engine, device, num_warpgroups, together)
+        self.products: list[Products] = []
         self.cluster = cluster.ctas
         self.rank = rank
         cluster.ctas[rank] = self
         self._cluster = cluster
         self._global_semaphores = global_semaphores
         self._semaphores: dict[int, list[Semaphore]] = {}
+        self._named_barriers: dict[int, NamedBarrier] = {}
         self._entered: dict[int, dict[int, Any]] = {}
         self._num_warpgroups = num_warpgroups
         self._barrier_ids = barrier_ids
@@ -137,7 +154,7 @@ class CtaState:
         key = (scope.key, entry)
         found = self._scopes.get(key)
         if found is None:
-            found = ([self._allocate(allocation, scope.byte_exact) for allocation in scope.allocations], 0)
+            found = ([self._allocate(allocation, scope) for allocation in scope.allocations], 0)
             self._remember(scope, entry, found[0])
         buffers, users = found[0], found[1] + 1
         if users == self._num_warpgroups:
@@ -169,6 +186,12 @@ class CtaState:
             )
         return found.get() if isinstance(found, LateAllocation) else found
 
+    def named_barrier(self, number: int) -> NamedBarrier:
+        """Returns a named barrier (PTX `bar`) of this CTA."""
+        if number not in self._named_barriers:
+            self._named_barriers[number] = NamedBarrier(self.engine, self.device, number)
+        return self._named_barriers[number]
+
     def position(self, axes: tuple[str, ...]) -> int:
         """Returns the position of this CTA among those that differ from it along `axes`."""
         return self._cluster.group(self.rank, axes).index(self.rank)
@@ -187,9 +210,8 @@ class CtaState:
         They are multiplied late otherwise, when their accumulator is read.
         """
         now = self.engine.now
-        for mmas in self.mma_queues:
-            while mmas and mmas[0][0] <= now:
-                multiply_first(mmas)
+        for products in self.products:
+            products.before_overwriting(now)
 
     def reachable_arrays(self) -> list[np.ndarray]:
         """Returns the arrays of its SMEM, as far as somebody has accessed them, that a peer can reach."""
@@ -204,14 +226,18 @@ class CtaState:
                 cta._entered.clear()
             self.cluster.clear()
 
-    def _allocate(self, allocation: Allocation, byte_exact: frozenset[int]) -> Any:
+    def _allocate(self, allocation: Allocation, scope: Scope) -> Any:
         aval, number = allocation.aval, allocation.number
         if isinstance(aval.memory_space, SemaphoreSpace):
             # Nobody resets a counter between two entries of its scope.
             return self._semaphores.setdefault(number, self._new_semaphores(allocation))
         if isinstance(aval.memory_space, BarrierSpace):
             return LateAllocation(functools.partial(self._new_barriers, allocation))
-        dtype = aval.dtype if number in byte_exact else None
+        slots = scope.slotted.get(number)
+        if slots is not None:
+            make_tiles = functools.partial(slots.new_tiles, aval.dtype)
+            return LateAllocation(functools.partial(slots.new_memory, aval.dtype), make_tiles)
+        dtype = aval.dtype if number in scope.byte_exact else None
         return LateAllocation(functools.partial(_new_buffer, tuple(aval.shape), aval.dtype, dtype))
 
     def global_semaphores(self, allocation: Allocation) -> list[Semaphore]:

@@ -6,10 +6,18 @@ store or a remote arrival is posted and takes effect after half of it, since not
 
 from __future__ import annotations
 
+import functools
 from fractions import Fraction
 
 from mgpu.devices import Device
 from mgpu.sim.fluid_queue import FluidQueue, exact_ticks
+
+
+@functools.cache
+def _ticks(clocks_hz: int, bandwidth: int) -> tuple[int, int]:
+    """Returns ticks per cycle, and those that a byte takes; computed once for all SMs."""
+    ticks_per_cycle, (byte_ticks,) = exact_ticks([Fraction(clocks_hz, bandwidth)])
+    return ticks_per_cycle, byte_ticks
 
 
 class Dsmem:
@@ -25,8 +33,7 @@ class Dsmem:
     __slots__ = ("_byte_ticks", "_latency_cycles", "_queue", "one_way_cycles")
 
     def __init__(self, device: Device) -> None:
-        cost = Fraction(device.clock_hz * device.num_sms, device.dsmem_bandwidth)
-        ticks_per_cycle, (self._byte_ticks,) = exact_ticks([cost])
+        ticks_per_cycle, self._byte_ticks = _ticks(device.clock_hz * device.num_sms, device.dsmem_bandwidth)
         self._queue = FluidQueue(ticks_per_cycle)
         self._latency_cycles = device.dsmem_latency_cycles
         self.one_way_cycles = device.dsmem_latency_cycles // 2

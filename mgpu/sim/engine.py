@@ -21,6 +21,7 @@ ProcessGenerator = Generator[int | tuple[int, int] | None, None, Any]
 
 _Entry = tuple[int, int, int, Any, tuple[Any, ...] | None]
 _TIES = 1 << 30  # pseudo-random ties are drawn from so many
+_CHECK_EVERY = 1024  # events; some milliseconds
 
 
 class Runaway(SimulationError):
@@ -59,20 +60,24 @@ class Engine:
     Args:
       seed: shuffles events of equal time, reproducibly; None keeps the order of scheduling.
       max_events: `run` fails after this many events; None for no limit.
+      check: called every few milliseconds of a run; an exception that it raises ends the run and propagates.
 
     Attributes:
       now: current time in cycles. It has moved on before a callback or process runs.
       events: events processed so far.
     """
 
-    __slots__ = ("_draw_tie", "_heap", "_max_events", "_sequence", "_unfinished", "events", "now")
+    __slots__ = ("_check", "_draw_tie", "_heap", "_max_events", "_sequence", "_unfinished", "events", "now")
 
-    def __init__(self, seed: int | None = None, max_events: int | None = None) -> None:
+    def __init__(
+        self, seed: int | None = None, max_events: int | None = None, check: Callable[[], object] | None = None
+    ) -> None:
         self.now = 0
         self.events = 0
         self._heap: list[_Entry] = []
         self._sequence = 0
         self._max_events = sys.maxsize if max_events is None else max_events
+        self._check = check
         self._unfinished: dict[Process, None] = {}  # in start order
         self._draw_tie = None if seed is None else random.Random(seed).random
 
@@ -129,8 +134,9 @@ class Engine:
           Runaway: more than `max_events` events were processed.
           RuntimeError: a process yielded something else than a duration or None.
         """
-        heap, max_events, draw_tie = self._heap, self._max_events, self._draw_tie
+        heap, draw_tie = self._heap, self._draw_tie
         events = self.events
+        limit = self._next_limit(events)
         entry = None
         # One loop with everything in it: a call for each event would cost as much as the event.
         try:
@@ -139,8 +145,12 @@ class Engine:
                 entry = None
                 self.now = time
                 events += 1
-                if events > max_events:
-                    raise self._runaway(target)
+                if events > limit:
+                    if events > self._max_events:
+                        raise self._runaway(target)
+                    if self._check is not None:
+                        self._check()
+                    limit = self._next_limit(events)
                 if args is not None:
                     target(*args)
                     continue
@@ -165,7 +175,7 @@ class Engine:
                         )
                     time += delay
                     # Going through the queue would bring back the same process at once, so the order is the same.
-                    if (heap and heap[0][0] <= time) or events >= max_events:
+                    if (heap and heap[0][0] <= time) or events >= limit:
                         self._sequence = sequence = self._sequence + 1
                         if draw_tie is not None:
                             tie = int(draw_tie() * _TIES)
@@ -175,6 +185,10 @@ class Engine:
                     events += 1
         finally:
             self.events = events
+
+    def _next_limit(self, events: int) -> int:
+        """Returns the number of events after which `run` has to look up from its work."""
+        return self._max_events if self._check is None else min(self._max_events, events + _CHECK_EVERY)
 
     def _finish(self, process: Process) -> None:
         process.done = True

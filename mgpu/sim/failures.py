@@ -71,6 +71,7 @@ def deadlock(
     kernel: str,
     sites: Sequence[Site] = (),
     signals: Sequence[tuple[str, SourceLine]] = (),
+    num_outside: int = 0,
 ) -> DeadlockError:
     """Returns the error for a run in which nothing happens any more although warpgroups have not finished.
 
@@ -81,6 +82,7 @@ def deadlock(
       kernel: name of the kernel.
       sites: the program's sites, to tell who could have arrived.
       signals: names of semaphores and the lines that signal them (`find_signals`).
+      num_outside: CTAs that have not begun.
     """
     stuck = [warpgroup for warpgroup in warpgroups if not warpgroup.process.done]
     parties = [party for warpgroup in stuck for party in (warpgroup, *warpgroup.running_warps())]
@@ -100,8 +102,11 @@ def deadlock(
         lines.append(f"  warpgroup {', '.join(map(str, finished))} of these CTAs has already finished")
     lines += _possible_arrivals(parties, warpgroups, codes, sites)
     lines += _possible_signals(parties, signals)
+    if num_outside:
+        lines.append(f"  {num_outside} CTAs have not begun: an SM takes one when another exits; none may wait for it")
+    waiting = "one warpgroup waits" if len(stuck) == 1 else f"{len(stuck)} warpgroups wait"
     return DeadlockError(
-        f"kernel {kernel}: deadlock at cycle {now:,}: {len(stuck)} warpgroups wait for what nobody will do any more.\n"
+        f"kernel {kernel}: deadlock at cycle {now:,}: {waiting} for what nobody will do any more.\n"
         + "\n".join(lines)
         + "\nLook for a missing arrival, a num_arrivals that is too large, or waits and arrivals in another order."
     )
@@ -125,14 +130,15 @@ def _possible_arrivals(
     )
     lines = []
     for barrier in awaited:
-        found = [
+        every = (
             f"{site.kind.value.replace('_', ' ')} at {SourceLine(site.file, site.line, site.function)} "
             f"by warpgroup {index}, which {_states(here[index], codes, ctas)}"
             for site in sites
             if site.barrier == barrier and site.kind in (SiteKind.BARRIER_ARRIVE, SiteKind.TMA_LOAD)
             for index in range(len(codes))
             if any((line.file, line.line) == (site.file, site.line) for line in codes[index].sources)
-        ]
+        )
+        found = list(dict.fromkeys(every))
         lines.append(f"  arrivals on {barrier} come from: " + ("; ".join(found[:_MOST_LINES]) or "nowhere"))
     return lines
 

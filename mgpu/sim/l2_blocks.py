@@ -8,6 +8,7 @@ not see each other's blocks; that matters only for kernels that reread the same 
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 MAX_BLOCK_ROWS = 128
@@ -20,6 +21,9 @@ MAX_KNOWN_BOXES = 1 << 16
 """Boxes of a buffer whose blocks are remembered, so that a long kernel does not fill the memory with them."""
 
 _NEVER = -(1 << 62)
+_YOUNG_PART = 8  # of the smallest room
+_SCATTERED = 1 << 16
+_SCATTER = 40503  # odd, near 2 ** 16 divided by the golden ratio: multiples are spread evenly
 
 
 class Box(NamedTuple):
@@ -39,18 +43,52 @@ class Box(NamedTuple):
     pitch_bytes: int
 
 
+class Capacity:
+    """How long blocks stay in a cache whose sets do not fill up evenly.
+
+    A block leaves when as many bytes have been touched since it was touched itself as its set has room for. Addresses
+    are hashed to sets, so that rooms differ: here evenly between the smallest and the whole cache.
+
+    Args:
+      nbytes: of the cache.
+      uneven_fraction: by which the smallest room is below that.
+
+    Attributes:
+      young_bytes: a block that is touched again before so many bytes of others are touched is not counted again.
+    """
+
+    __slots__ = ("_largest", "_smallest", "young_bytes")
+
+    def __init__(self, nbytes: int, uneven_fraction: float) -> None:
+        self._largest = nbytes
+        self._smallest = round(nbytes * (1 - uneven_fraction))
+        self.young_bytes = self._smallest // _YOUNG_PART
+
+    def rooms(self, count: int) -> tuple[int, ...]:
+        """Returns the rooms of so many blocks, the same in each run."""
+        return _rooms(self._smallest, self._largest, count)
+
+
+@functools.lru_cache(maxsize=64)
+def _rooms(smallest: int, largest: int, count: int) -> tuple[int, ...]:
+    span = largest - smallest
+    return tuple(smallest + block * _SCATTER % _SCATTERED * span // _SCATTERED for block in range(count))
+
+
 class Touched:
     """What was found when a box was looked up.
 
     Attributes:
       blocks: numbers of the blocks that the box covers.
       num_hits, num_misses: blocks.
-      missed_bytes, copied_bytes, shared_bytes, dirtied_bytes: parts of the box that were not in L2, that were only in
-        another partition of it, that another SM touched recently, that became dirty by this write.
+      missed_bytes, copied_bytes, aged_bytes, shared_bytes, dirtied_bytes: parts of the box that were not in L2, that
+        were only in another partition of it, that were there but no longer young, that another SM touched recently,
+        that became dirty by this write.
       ready: cycle at which everything that was on its way, or has to be fetched, is in L2.
     """
 
     __slots__ = (
+        "aged_bytes",
         "blocks",
         "copied_bytes",
         "dirtied_bytes",
@@ -61,11 +99,26 @@ class Touched:
         "shared_bytes",
     )
 
-    def __init__(self, blocks: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        blocks: tuple[int, ...],
+        num_misses: int,
+        missed_bytes: int,
+        copied_bytes: int,
+        aged_bytes: int,
+        shared_bytes: int,
+        dirtied_bytes: int,
+        ready: int,
+    ) -> None:
         self.blocks = blocks
-        self.num_hits = self.num_misses = 0
-        self.missed_bytes = self.copied_bytes = self.shared_bytes = self.dirtied_bytes = 0
-        self.ready = 0
+        self.num_hits = len(blocks) - num_misses
+        self.num_misses = num_misses
+        self.missed_bytes = missed_bytes
+        self.copied_bytes = copied_bytes
+        self.aged_bytes = aged_bytes
+        self.shared_bytes = shared_bytes
+        self.dirtied_bytes = dirtied_bytes
+        self.ready = ready
 
 
 class BlockMap:
@@ -75,11 +128,13 @@ class BlockMap:
       nbytes: size of the buffer.
       pitch_bytes: length of a row of the buffer.
       first: the box for which the map is made; its position and extent set the size of the blocks.
+      capacity: of the cache.
     """
 
     __slots__ = (
         "_block_bytes",
         "_block_rows",
+        "_capacity",
         "_columns",
         "_covered",
         "_dirty",
@@ -88,12 +143,14 @@ class BlockMap:
         "_num_rows",
         "_partitions",
         "_ready",
+        "_room",
         "_stamp",
         "pitch_bytes",
     )
 
-    def __init__(self, nbytes: int, pitch_bytes: int, first: Box) -> None:
+    def __init__(self, nbytes: int, pitch_bytes: int, first: Box, capacity: Capacity) -> None:
         self.pitch_bytes = pitch_bytes
+        self._capacity = capacity
         self._num_rows = -(-nbytes // pitch_bytes)
         row, column, rows, width = self._rectangle(first)
         self._block_bytes = _power_of_two(column | width, MIN_BLOCK_WIDTH_BYTES, MAX_BLOCK_WIDTH_BYTES)
@@ -101,7 +158,8 @@ class BlockMap:
         self._columns = -(-pitch_bytes // self._block_bytes)
         num_blocks = -(-self._num_rows // self._block_rows) * self._columns
         # Plain lists: a box covers few blocks, and indexing a NumPy array is several times slower.
-        self._stamp = [_NEVER] * num_blocks  # bytes brought into L2 by the launch when the block was last touched
+        self._stamp = [_NEVER] * num_blocks  # bytes that the launch had touched when the block was last touched
+        self._room = capacity.rooms(num_blocks)  # bytes that may be touched before the block leaves
         self._ready = [0] * num_blocks  # cycle at which it is in L2
         self._last_time = [_NEVER] * num_blocks  # cycle of the last touch
         self._last_sm = [-1] * num_blocks
@@ -109,25 +167,29 @@ class BlockMap:
         self._partitions = [0] * num_blocks  # bit mask of the partitions that hold a copy
         self._covered: dict[Box, tuple[int, ...]] = {}  # tiles are read again and again: the blocks of each box
 
-    def look_up(self, box: Box, sm: int, partition: int, oldest: int, recent: int, *, is_write: bool) -> Touched:
+    def look_up(self, box: Box, sm: int, partition: int, touched_bytes: int, recent: int, *, is_write: bool) -> Touched:
         """Finds out what of a box is in L2.
 
         Args:
           box: the bytes; of this map's buffer.
           sm: who asks.
           partition: bit of the L2 partition on the SM's side.
-          oldest: blocks whose stamp is above this are in L2.
+          touched_bytes: bytes that the launch has touched so far, as in the blocks' stamps.
           recent: a touch by another SM at or after this cycle makes a block shared.
           is_write: count what becomes dirty.
         """
-        touched = Touched(self._covered.get(box) or self._cover(box))
-        missed = copied = shared = dirtied = 0
+        blocks = self._covered.get(box) or self._cover(box)
+        missed = copied = aged = shared = dirtied = latest = 0
         stamp, ready, dirty, partitions = self._stamp, self._ready, self._dirty, self._partitions
+        room, young_bytes = self._room, self._capacity.young_bytes
         last_time, last_sm = self._last_time, self._last_sm
-        for block in touched.blocks:
-            if stamp[block] > oldest:
-                if ready[block] > touched.ready:
-                    touched.ready = ready[block]
+        for block in blocks:
+            age = touched_bytes - stamp[block]
+            if age < room[block]:
+                if age > young_bytes:
+                    aged += 1
+                if ready[block] > latest:
+                    latest = ready[block]
                 if last_time[block] >= recent and last_sm[block] != sm:
                     shared += 1
                 if not partitions[block] & partition:
@@ -139,14 +201,18 @@ class BlockMap:
                 dirtied += 1
                 dirty[block] = False
                 partitions[block] = 0
-        count = len(touched.blocks)
+        count = len(blocks)
         nbytes = box.rows * box.row_bytes
-        touched.num_hits, touched.num_misses = count - missed, missed
-        touched.missed_bytes = nbytes * missed // count
-        touched.copied_bytes = nbytes * copied // count
-        touched.shared_bytes = nbytes * shared // count
-        touched.dirtied_bytes = nbytes * dirtied // count if is_write else 0
-        return touched
+        return Touched(
+            blocks,
+            missed,
+            nbytes * missed // count,
+            nbytes * copied // count,
+            nbytes * aged // count,
+            nbytes * shared // count,
+            nbytes * dirtied // count if is_write else 0,
+            latest,
+        )
 
     def mark(
         self, box: Box, sm: int, partition: int, stamp: int, now: int, touched: Touched, *, is_write: bool
@@ -215,11 +281,12 @@ class BlockMap:
         for name in ("_stamp", "_ready", "_last_time", "_last_sm", "_dirty", "_partitions"):
             values = getattr(self, name)
             setattr(self, name, [values[parent] for parent in parents])
+        self._room = self._capacity.rooms(len(parents))
         self._block_rows, self._block_bytes, self._columns = block_rows, block_bytes, columns
         self._covered.clear()
 
 
-def block_map_for(maps: dict[int, BlockMap], nbytes: int, pitch_bytes: int, box: Box) -> BlockMap:
+def block_map_for(maps: dict[int, BlockMap], nbytes: int, pitch_bytes: int, box: Box, capacity: Capacity) -> BlockMap:
     """Returns the map of a buffer in which a box is looked up, and makes it if there is none.
 
     Args:
@@ -227,6 +294,7 @@ def block_map_for(maps: dict[int, BlockMap], nbytes: int, pitch_bytes: int, box:
       nbytes: size of the buffer.
       pitch_bytes: the buffer's own pitch.
       box: what is accessed.
+      capacity: of the cache.
     """
     if box.rows > 1 and box.pitch_bytes != box.row_bytes:
         pitch = box.pitch_bytes
@@ -234,7 +302,7 @@ def block_map_for(maps: dict[int, BlockMap], nbytes: int, pitch_bytes: int, box:
         pitch = next((known for known in maps if _fits(box, known)), pitch_bytes)
     found = maps.get(pitch)
     if found is None:
-        found = maps[pitch] = BlockMap(nbytes, pitch, box)
+        found = maps[pitch] = BlockMap(nbytes, pitch, box, capacity)
     return found
 
 

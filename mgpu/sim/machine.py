@@ -65,7 +65,8 @@ class Cta:
       cluster: linear index of its cluster.
       rank: position in its cluster.
       sm: where it runs.
-      begin: cycle of its entry. Its warpgroups run `cta_setup_ns` later, when barriers and descriptors are set up.
+      begin: cycle of its entry. The warpgroups of the first CTA of a place run `cta_setup_ns` later, when barriers and
+        descriptors are set up; those of later ones at once, because `relaunch_gap_ns` holds their setup.
       end: cycle of its exit, -1 while it runs.
     """
 
@@ -174,7 +175,7 @@ class Machine:
           num_ctas: CTAs of the grid, a multiple of `cluster_size`.
           cluster_size: CTAs of a cluster; consecutive indices form one.
           resources: of one CTA.
-          start: called with each CTA when its warpgroups are to start: `cta_setup_ns` after its entry.
+          start: called with each CTA when its warpgroups are to start.
 
         Raises:
           ResourceError: a CTA or a cluster does not fit, or the grid is not made of whole clusters.
@@ -190,9 +191,9 @@ class Machine:
         # Breadth first: the places of all SMs, then the same again for each further CTA that fits.
         for turn in range(min(places * per_sm, launch.num_clusters)):
             entry = ramp + device.cycles(device.cta_dispatch_ns * turn * cluster_size)
-            self._engine.call_at(entry, self._enter, launch, turn % places)
+            self._engine.call_at(entry, self._enter, launch, turn % places, device.cycles(device.cta_setup_ns))
 
-    def _enter(self, launch: _Launch, place: int) -> None:
+    def _enter(self, launch: _Launch, place: int, setup_cycles: int) -> None:
         """Lets the next cluster of the grid, if there is one, enter the SMs of a place."""
         if launch.next_cluster == launch.num_clusters:
             return
@@ -200,7 +201,7 @@ class Machine:
         launch.next_cluster += 1
         launch.running[cluster] = size
         now = self._engine.now
-        ready = now + self.device.cycles(self.device.cta_setup_ns)
+        ready = now + setup_cycles
 
         def on_exit(cta: Cta) -> None:
             self._exit(launch, place, cta)
@@ -218,7 +219,7 @@ class Machine:
         if launch.running[cta.cluster] == 0:
             del launch.running[cta.cluster]
             reentry = self._engine.now + self.device.cycles(self.device.relaunch_gap_ns)
-            self._engine.call_at(reentry, self._enter, launch, place)
+            self._engine.call_at(reentry, self._enter, launch, place, 0)
 
     def cta_table(self) -> np.ndarray:
         """Returns `cta_log` as an array of `CTA_DTYPE`, sorted by CTA."""

@@ -6,7 +6,6 @@ operands are summed exactly.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -15,16 +14,6 @@ import numpy as np
 from mgpu.sim.values import rounding, to_carrier
 
 MatmulFunction = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
-
-MmaQueue = deque[tuple[int, MatmulFunction, Any, Any, Any]]
-"""wgmmas of one warpgroup not multiplied yet, oldest first: the cycle at which each ends, and (function, acc, a, b)."""
-
-
-def multiply_first(mmas: MmaQueue) -> None:
-    """Takes the oldest wgmma out of a queue and computes it."""
-    _, multiply, acc, a, b = mmas.popleft()
-    multiply(acc, a, b)
-
 
 # tf32 keeps 10 of float32's 23 mantissa bits; the tensor core ignores the rest (PTX ISA, wgmma operand formats).
 _TF32_MASK = np.uint32(0xFFFFE000)
@@ -56,7 +45,7 @@ def _matmul_of_carriers(operand_dtype: Any, acc_dtype: Any) -> MatmulFunction:
         return _add_tf32_product
     round_values = rounding(acc_dtype)
     if round_values is None:
-        return _add_product
+        return add_product
 
     def add_rounded(acc: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
         acc[...] = round_values(acc + a @ b)
@@ -64,7 +53,8 @@ def _matmul_of_carriers(operand_dtype: Any, acc_dtype: Any) -> MatmulFunction:
     return add_rounded
 
 
-def _add_product(acc: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
+def add_product(acc: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
+    """Adds a product of float32 carriers."""
     acc += a @ b
 
 

@@ -35,6 +35,8 @@ class BarrierWait:
         arrived = barrier.num_arrivals - barrier.pending
         text = f"{barrier.label} phase {barrier.phase} parity {self.parity}"
         text += f" ({arrived} of {barrier.num_arrivals} arrivals"
+        if barrier.tx_bytes < 0:
+            return f"{text}, {-barrier.tx_bytes} bytes have landed that no arrival has announced)"
         return text + (f", {barrier.tx_bytes} bytes outstanding)" if barrier.tx_bytes else ")")
 
 
@@ -90,10 +92,12 @@ class Mbarrier:
         """
         pending = self.pending - count
         if pending < 0:
+            outstanding = ", and waits for bytes to land" if self.tx_bytes else ""
+            times = "" if count == 1 else f" {count} times"
             raise BarrierError(
-                f"{self.label}: {source} arrives {count} time(s) at cycle {self._engine.now}, but phase {self.phase} "
-                f"takes only {self.pending} more of its {self.num_arrivals} arrivals. Wait for the phase before "
-                "arriving again, or raise num_arrivals."
+                f"{self.label}: {_who(source)} arrives{times} at cycle {self._engine.now:,}, but phase {self.phase} "
+                f"has taken {self.num_arrivals - self.pending} of its {self.num_arrivals} arrivals{outstanding}. Wait "
+                "for the phase before arriving again, or raise num_arrivals."
             )
         self.pending = pending
         if not pending and not self.tx_bytes:
@@ -107,7 +111,9 @@ class Mbarrier:
         Raises:
           BarrierError: more bytes are outstanding than the barrier can count.
         """
-        self._add_tx(nbytes)
+        self.tx_bytes = outstanding = self.tx_bytes + nbytes
+        if outstanding > MAX_COUNT:
+            raise self._too_many_bytes()
 
     def complete_tx(self, nbytes: int, source: object) -> None:
         """Takes `nbytes` that `source` has landed.
@@ -115,9 +121,11 @@ class Mbarrier:
         Raises:
           BarrierError: more bytes landed unannounced than the barrier can count.
         """
-        self._add_tx(-nbytes)
-        if not self.tx_bytes and not self.pending:
+        self.tx_bytes = outstanding = self.tx_bytes - nbytes
+        if not outstanding and not self.pending:
             self._complete(source)
+        elif outstanding < -MAX_COUNT:
+            raise self._too_many_bytes()
         elif self._on_arrival is not None:
             self._on_arrival(self, source, self.phase, False)
 
@@ -138,13 +146,11 @@ class Mbarrier:
         """Returns True if the phase of that parity has completed, as `wait` would, without waiting."""
         return self.phase & 1 != parity
 
-    def _add_tx(self, nbytes: int) -> None:
-        self.tx_bytes = outstanding = self.tx_bytes + nbytes
-        if not -MAX_COUNT <= outstanding <= MAX_COUNT:
-            raise BarrierError(
-                f"{self.label}: {self.tx_bytes} transaction bytes outstanding in phase {self.phase} at cycle "
-                f"{self._engine.now}, but an mbarrier counts at most {MAX_COUNT}. Split the copy over two barriers."
-            )
+    def _too_many_bytes(self) -> BarrierError:
+        return BarrierError(
+            f"{self.label}: {self.tx_bytes} transaction bytes outstanding in phase {self.phase} at cycle "
+            f"{self._engine.now}, but an mbarrier counts at most {MAX_COUNT}. Split the copy over two barriers."
+        )
 
     def _complete(self, source: object) -> None:
         phase = self.phase
@@ -157,6 +163,13 @@ class Mbarrier:
             at = self._engine.now + self._hop_cycles
             for process in waiters:
                 self._engine.wake(process, at)
+
+
+def _who(source: object) -> str:
+    """Returns who arrives, for a source as warpgroups give it: their number, the site, and the CTA of a remote one."""
+    if not isinstance(source, tuple):
+        return str(source)
+    return f"warpgroup {source[0]}" + (f" of CTA {source[2]}" if len(source) > 2 else "")
 
 
 class CtaBarrier:

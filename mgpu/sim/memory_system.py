@@ -2,16 +2,18 @@
 
 - HBM and L2 are servers with a fixed rate and a queue (`FluidQueue`). Lines that other SMs fetched shortly before
   leave L2 at the higher, shared rate: the crossbar joins such requests.
-- A buffer is divided into blocks. A block is in L2 if fewer bytes than L2 holds were brought in since it was last
-  touched: an approximation of LRU that needs one number per block.
-- L2 has partitions, one on the side of each half of the SMs. What SMs of both sides use lies in both and takes room
-  twice (NVIDIA A100 white paper, "each L2 partition caches data for memory accesses from SMs in the GPCs directly
-  connected to the partition"), so data that all SMs read see half of L2.
+- A buffer is divided into blocks. A block is in L2 if fewer bytes than its set holds were touched since it was last
+  touched itself: an approximation of LRU that needs one number per block. Sets fill up unevenly
+  (`l2_uneven_fraction`): on an H100 the first of the blocks that are read again and again leave when they take three
+  quarters of L2, and the last when they take all of it.
+- L2 may have partitions that each keep a copy of what SMs on their side use (`l2_partitions`); it takes room in each.
 - A block that is on its way from DRAM is not fetched twice: a later reader waits for the first one's data.
 - The slices serve requests of all SMs in no particular order, so a box waits for a share of the bytes that are in
   flight when it arrives (`l2_queueing_fraction`). Measured pipelines with 1 and 2 stages need this; see the device
   file.
-- Written bytes go to HBM when a block becomes dirty: once, however often it is written while it stays in L2.
+- Written bytes go to HBM after a block has become dirty: once, however often it is written while it stays in L2. They
+  wait in L2 until HBM has nothing to read, unless they fill L2.
+- What goes to the SMs and what comes from them take different ways through the crossbar, each with its own rate.
 
 Calls must come in time order.
 """
@@ -25,8 +27,17 @@ from heapq import heappop, heappush
 
 from mgpu.devices import Device
 from mgpu.errors import OutOfBoundsError
-from mgpu.sim.fluid_queue import FluidQueue, exact_ticks
-from mgpu.sim.l2_blocks import LINEAR_PITCH_BYTES, MAX_BLOCK_ROWS, BlockMap, Box, Touched, block_map_for
+from mgpu.sim.fluid_queue import FluidQueue, ReadFirstQueue, exact_ticks
+from mgpu.sim.l2_blocks import (
+    LINEAR_PITCH_BYTES,
+    MAX_BLOCK_ROWS,
+    MAX_KNOWN_BOXES,
+    BlockMap,
+    Box,
+    Capacity,
+    Touched,
+    block_map_for,
+)
 
 __all__ = ["Box", "MemoryCounters", "MemorySystem"]
 
@@ -40,7 +51,7 @@ class MemoryCounters:
       l2_read_bytes, l2_write_bytes: moved between L2 and the SMs.
       l2_shared_bytes: part of `l2_read_bytes` that another SM had fetched shortly before.
       l2_hits, l2_misses: blocks read or written that were, or were not, in L2.
-      hbm_log: when HBM had moved something, and how many bytes, in turn; bytes written are negative.
+      hbm_log: when HBM had moved something, and how many bytes; bytes written are negative.
     """
 
     hbm_read_bytes: int = 0
@@ -68,17 +79,24 @@ class MemorySystem:
         l2_ticks_per_cycle, (self._alone_ticks, self._shared_ticks, self._write_ticks) = exact_ticks(
             [clock / rate for rate in (device.l2_bandwidth, device.l2_shared_bandwidth, device.l2_write_bandwidth)]
         )
-        self._hbm = FluidQueue(hbm_ticks_per_cycle)
+        self._hbm = ReadFirstQueue(hbm_ticks_per_cycle, device.l2_bytes * self._hbm_ticks)
         self._l2 = FluidQueue(l2_ticks_per_cycle)
+        self._l2_writes = FluidQueue(l2_ticks_per_cycle)
         # Queueing delay per byte in flight, as a fraction, so that the delay is an exact integer operation.
         per_byte = Fraction(device.l2_queueing_fraction).limit_denominator(1000) * clock / device.l2_shared_bandwidth
         self._queueing_numerator, self._queueing_denominator = per_byte.as_integer_ratio()
         self._buffers: list[tuple[int, int, dict[int, BlockMap]]] = []  # size, pitch, maps
-        self._filled_bytes = 0  # brought into L2 so far, each copy counted
+        self._touched_bytes = 0  # so far, in turn: brought into L2, each copy counted, or made young again
+        self._capacity = Capacity(device.l2_bytes, device.l2_uneven_fraction)
         self._partition_masks = tuple(1 << partition for partition in range(device.l2_partitions))
         self._all_partitions = (1 << device.l2_partitions) - 1
         self._leaving: list[tuple[int, int]] = []
         self._in_flight_bytes = 0
+        self._map_of: dict[Box, BlockMap] = {}  # of boxes known to lie in their buffers
+        # Of TMA and of plain loads: latency of L2, and how much longer DRAM takes.
+        tma_latency, plain_latency = device.tma_latency_l2_cycles, device.l2_latency_cycles
+        self._tma_latencies = tma_latency, device.tma_latency_dram_cycles - tma_latency
+        self._plain_latencies = plain_latency, device.dram_latency_cycles - plain_latency
 
     def add_buffer(self, nbytes: int, pitch_bytes: int | None = None) -> int:
         """Registers a GMEM buffer, which is not in L2 yet, and returns its number, for `Box.buffer`.
@@ -114,12 +132,8 @@ class MemorySystem:
         Raises:
           OutOfBoundsError: the box is not inside its buffer.
         """
-        device = self._device
-        if by_tma:
-            latency, dram_latency = device.tma_latency_l2_cycles, device.tma_latency_dram_cycles
-        else:
-            latency, dram_latency = device.l2_latency_cycles, device.dram_latency_cycles
-        touched = self._touch(now, sm, box, dram_latency - latency, is_write=False)
+        latency, dram_cycles = self._tma_latencies if by_tma else self._plain_latencies
+        touched = self._touch(now, sm, box, dram_cycles, is_write=False)
         nbytes = box.rows * box.row_bytes
         counters = self.counters
         counters.l2_read_bytes += nbytes
@@ -127,10 +141,13 @@ class MemorySystem:
         counters.hbm_read_bytes += touched.missed_bytes
         alone_bytes = nbytes - touched.shared_bytes
         served = self._l2.serve(now, alone_bytes * self._alone_ticks + touched.shared_bytes * self._shared_ticks)
-        queueing = self._queueing_cycles(now)
+        leaving = self._leaving
+        while leaving and leaving[0][0] <= now:
+            self._in_flight_bytes -= heappop(leaving)[1]
+        queueing = self._in_flight_bytes * self._queueing_numerator // self._queueing_denominator
         leaves_at = max(max(now, touched.ready) + queueing, served) + latency
         if not touched.missed_bytes:
-            heappush(self._leaving, (leaves_at, nbytes))
+            heappush(leaving, (leaves_at, nbytes))
             self._in_flight_bytes += nbytes
         return leaves_at
 
@@ -150,36 +167,51 @@ class MemorySystem:
         nbytes = box.rows * box.row_bytes
         self.counters.l2_write_bytes += nbytes
         self.counters.hbm_write_bytes += touched.dirtied_bytes
-        return self._l2.serve(now, (nbytes if moved_bytes is None else moved_bytes) * self._write_ticks)
+        return self._l2_writes.serve(now, (nbytes if moved_bytes is None else moved_bytes) * self._write_ticks)
+
+    def finish(self, now: int) -> None:
+        """Logs what is still to be written back at the end of the launch."""
+        self._log_written(now)
+        self._hbm.do_all_deferred()
+        self._log_written(self._hbm.free_at)
 
     def _touch(self, now: int, sm: int, box: Box, dram_cycles: int, *, is_write: bool) -> Touched:
         """Looks the box's blocks up, charges HBM for what has to be moved, and marks the blocks as touched."""
-        self._check(box)
-        nbytes, pitch_bytes, maps = self._buffers[box.buffer]
-        blocks = block_map_for(maps, nbytes, pitch_bytes, box)
+        blocks = self._map_of.get(box) or self._find_map(box)
         device = self._device
-        oldest = self._filled_bytes - device.l2_bytes
         partition = self._partition_masks[sm % len(self._partition_masks)] if sm >= 0 else self._all_partitions
         recent = now - device.l2_sharing_window_cycles
-        touched = blocks.look_up(box, sm, partition, oldest, recent, is_write=is_write)
+        touched = blocks.look_up(box, sm, partition, self._touched_bytes, recent, is_write=is_write)
         moved_bytes = touched.dirtied_bytes if is_write else touched.missed_bytes
         if now >= 0 and moved_bytes:
-            served = self._hbm.serve(now, moved_bytes * self._hbm_ticks)
-            self.counters.hbm_log.extend((served, -moved_bytes if is_write else moved_bytes))
-            if not is_write:
+            self._log_written(now)
+            if is_write:
+                self._hbm.defer(now, moved_bytes * self._hbm_ticks)
+            else:
+                served = self._hbm.serve(now, moved_bytes * self._hbm_ticks)
+                self.counters.hbm_log.extend((served, moved_bytes))
                 touched.ready = max(touched.ready, served + dram_cycles)
         copies = len(self._partition_masks) if sm < 0 else 1
-        self._filled_bytes += touched.missed_bytes * copies + touched.copied_bytes
-        blocks.mark(box, sm, partition, self._filled_bytes, now, touched, is_write=is_write)
+        self._touched_bytes += touched.missed_bytes * copies + touched.copied_bytes + touched.aged_bytes
+        blocks.mark(box, sm, partition, self._touched_bytes, now, touched, is_write=is_write)
         self.counters.l2_hits += touched.num_hits
         self.counters.l2_misses += touched.num_misses
         return touched
 
-    def _queueing_cycles(self, now: int) -> int:
-        leaving = self._leaving
-        while leaving and leaving[0][0] <= now:
-            self._in_flight_bytes -= heappop(leaving)[1]
-        return self._in_flight_bytes * self._queueing_numerator // self._queueing_denominator
+    def _find_map(self, box: Box) -> BlockMap:
+        """Returns the map in which a box that lies in its buffer is looked up, and remembers it."""
+        self._check(box)
+        nbytes, pitch_bytes, maps = self._buffers[box.buffer]
+        if len(self._map_of) >= MAX_KNOWN_BOXES:
+            self._map_of.clear()
+        self._map_of[box] = block_map_for(maps, nbytes, pitch_bytes, box, self._capacity)
+        return self._map_of[box]
+
+    def _log_written(self, now: int) -> None:
+        """Logs what HBM has written since the last call, as of `now`."""
+        written = self._hbm.take_done(now) // self._hbm_ticks
+        if written:
+            self.counters.hbm_log.extend((now, -written))
 
     def _check(self, box: Box) -> None:
         size = self._buffers[box.buffer][0]

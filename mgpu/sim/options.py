@@ -25,7 +25,7 @@ class InterpretGPUParams:
         for copies that are in flight when their CTA exits; `mgpu.get_races()` returns them. None watches the first CTAs
         (of whole clusters) in full, which shows what all CTAs have in common, and of the others what clusters do to
         each other in GMEM: this costs little. True watches all in full; False watches none. Needs `numerics`.
-      warm_l2: start with the operands in L2 as far as it holds them, the last ones first to stay, as after an earlier
+      warm_l2: start with the operands in L2 as far as it holds them, the first ones first to stay, as after an earlier
         launch; by default L2 starts empty.
       compute_scale: for what-ifs, factor on the time of a warpgroup's own work, by its index: arithmetic on registers,
         and moving them to and from SMEM. `{1: 0.5}` makes warpgroup 1 twice as fast, 0 lets it compute at once. Tensor

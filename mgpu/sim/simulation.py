@@ -31,6 +31,7 @@ from mgpu.sim.compile.warps import has_warp_regions
 from mgpu.sim.cta import CtaState
 from mgpu.sim.engine import Engine
 from mgpu.sim.failures import deadlock, explain, find_signals
+from mgpu.sim.interrupts import interrupts
 from mgpu.sim.machine import Cta, CtaResources, Machine
 from mgpu.sim.options import InterpretGPUParams
 from mgpu.sim.process_settings import simulation_settings
@@ -156,7 +157,7 @@ class _Run:
     def __init__(self, kernel: PreparedKernel, consts: Sequence[Any], inputs: Sequence[Any]) -> None:
         program = kernel.program
         self.kernel = kernel
-        self.engine = Engine(kernel.options.seed, kernel.options.max_events)
+        self.engine = Engine(kernel.options.seed, kernel.options.max_events, interrupts.check())
         self.machine = Machine(self.engine, kernel.device, kernel.num_sms)
         self.activity = Activity() if program.params.profile_space else None
         self.consts = [to_carrier(np.asarray(value)) for value in consts]
@@ -182,7 +183,8 @@ class _Run:
             row_bytes = math.prod(aval.shape[-1:]) * bits_of(aval.dtype) // 8
             self.machine.memory.add_buffer(math.prod(aval.shape[:-1]) * row_bytes, row_bytes)
         if kernel.options.warm_l2:
-            for buffer in range(len(program.in_avals) + len(program.out_avals)):
+            # Outputs first: a kernel reads its inputs again and again, so at its end they are the younger.
+            for buffer in reversed(range(len(program.in_avals) + len(program.out_avals))):
                 self.machine.memory.warm(buffer)
         self._running: dict[int, list[Warpgroup]] = {}  # of CTAs that have not exited
         self._finished: list[FinishedTrack] = []
@@ -216,13 +218,15 @@ class _Run:
         if self.engine.unfinished():
             program = kernel.program
             stuck, signals = self._unfinished(), find_signals(program)
-            raise deadlock(self.engine.now, stuck, kernel.codes, program.name, kernel.plan.sites, signals)
+            outside = launch.num_ctas - len(self.machine.cta_log) - len(self._running)
+            raise deadlock(self.engine.now, stuck, kernel.codes, program.name, kernel.plan.sites, signals, outside)
         ctas = self.machine.cta_table()
         outputs = [
             values if values.dtype == aval.dtype else from_carrier(values, aval.dtype)
             for values, aval in zip(self.outputs, kernel.program.out_avals, strict=True)
         ]
         capture = None
+        self.machine.memory.finish(self.engine.now)
         traffic = self.machine.memory.counters
         if self.activity is not None:
             per_sm = self.machine.ctas_per_sm(kernel.resources)

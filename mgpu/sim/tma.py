@@ -13,6 +13,7 @@ notes; store times are those of the GH200 2-D store probe (device file, `tma_sto
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
@@ -23,6 +24,12 @@ from mgpu.sim.memory_system import Box, MemorySystem
 from mgpu.sim.tensor_core import TensorCore
 
 __all__ = ["Box", "Landing", "Stored", "Tma"]
+
+
+@functools.cache
+def _ratio(number: float) -> tuple[int, int]:
+    """Returns numerator and denominator of a decimal number; computed once for all SMs."""
+    return Fraction(str(number)).as_integer_ratio()
 
 
 class Landing(NamedTuple):
@@ -79,7 +86,7 @@ class Tma:
         self._memory = memory
         self._sm = sm
         self._tensor_core = tensor_core
-        self._contention = Fraction(str(device.tma_wgmma_contention)).as_integer_ratio()
+        self._contention = _ratio(device.tma_wgmma_contention)
         self._requests = FluidQueue(device.tma_rows_per_cycle)
         self._landing = FluidQueue(device.tma_bytes_per_cycle)
         self._stores = FluidQueue(device.tma_store_bytes_per_cycle)
@@ -119,11 +126,9 @@ class Tma:
         device = self._device
         start = now + self._descriptor_fetch_cycles(now, box.buffer)
         drained = self._stores.serve(start, box.rows * box.row_bytes)
-        in_l2 = self._memory.write(now, self._sm, box)
-        return Stored(
-            drained + device.tma_store_read_latency_cycles,
-            max(drained, in_l2) + device.tma_store_latency_cycles,
-        )
+        # The engine reads no faster than L2 takes the bytes, so both waits feel what the other SMs write.
+        taken = max(drained, self._memory.write(now, self._sm, box))
+        return Stored(taken + device.tma_store_read_latency_cycles, taken + device.tma_store_latency_cycles)
 
     def _cost(self, rows: int, row_bytes: int) -> tuple[int, int]:
         """Returns the rows that a box counts as, and its ticks of landing, computed once for each extent."""

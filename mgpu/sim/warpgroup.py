@@ -14,9 +14,9 @@ import numpy as np
 
 from mgpu.capture import UNITS
 from mgpu.lang.barriers import BarrierSpace
-from mgpu.sim.matmul import MmaQueue, multiply_first
 from mgpu.sim.mbarrier import Mbarrier
 from mgpu.sim.memory_system import Box
+from mgpu.sim.products import Products
 from mgpu.sim.recorder import Recorder
 from mgpu.sim.reductions import Combine
 from mgpu.units import WARPS_PER_WARPGROUP
@@ -68,22 +68,39 @@ class Warpgroup:
         self._warps: list[Warpgroup] = []
         self._running_warps = 0
         self._mma_ends: deque[int] = deque()  # of the wgmmas that have not been waited for, oldest first
-        self._mmas: MmaQueue = deque()
-        cta.mma_queues.append(self._mmas)
+        self._products = Products()
+        cta.products.append(self._products)
         self._open_stores: list[tuple[int, int]] = []
         self._store_groups: deque[tuple[int, int]] = deque()
 
     def load(
-        self, dst: np.ndarray, src: np.ndarray, box: Box | None, barrier: Mbarrier, slot: int, num_bytes: int, site: int
+        self,
+        dst: Any,
+        place: Any,
+        src: np.ndarray,
+        box: Box | None,
+        barrier: Mbarrier,
+        slot: int,
+        num_bytes: int,
+        site: int,
     ) -> None:
-        """Starts a TMA load: arrives on the barrier, expects the bytes, and lands them when they come."""
+        """Starts a TMA load: arrives on the barrier, expects the bytes, and lands them when they come.
+
+        Args:
+          dst, place: an array and `...`, or the tiles of a slotted buffer and the number of a slot.
+          src: values of the box.
+          box: what L2 is asked for; None if the box lies outside its array.
+          barrier, slot: the mbarrier and its number.
+          num_bytes: of the whole box.
+          site: number of the operation's site.
+        """
         engine = self.engine
         barrier.expect_tx(num_bytes)
         barrier.arrive((self.index, site))
         now = engine.now
         # A box that lies outside its array is filled without asking L2.
         data_at = now + self._fill_cycles if box is None else self._tma.load(now, box).data_at
-        engine.call_at(data_at, _land, self.cta, dst, src, barrier, num_bytes, (LOAD_SOURCE, site))
+        engine.call_at(data_at, _land, self.cta, dst, place, src, barrier, num_bytes, (LOAD_SOURCE, site))
         if self._activity is not None:
             self._log(TMA_LOAD, site, slot, now, data_at, num_bytes, 0)
 
@@ -119,7 +136,7 @@ class Warpgroup:
             landings = self._tma.multicast(now, box, [cta.sm.tma for cta in receivers])
         source = (LOAD_SOURCE, site, self.cta.index)
         for receiver, data_at, target, barrier in zip(receivers, landings, targets, completed, strict=True):
-            engine.call_at(data_at, _land, receiver, target, src, barrier, num_bytes, source)
+            engine.call_at(data_at, _land, receiver, target, ..., src, barrier, num_bytes, source)
         if self._activity is not None:
             self._log(TMA_LOAD, site, slot, now, max(landings), num_bytes, 0)
 
@@ -254,13 +271,13 @@ class Warpgroup:
             self.engine.wake(self.process, self.engine.now + cycles)
 
     def mma(self, shape: tuple[int, int, int], bits: int, a_in_registers: bool, work: Any, site: int) -> None:
-        """Starts a wgmma. `work` is (matmul function, acc, a, b), or None when only time is simulated."""
+        """Starts a wgmma. `work` is a `products.Mma` without its end, or None when only time is simulated."""
         now = self.engine.now
         m, n, k = shape
         begin, end, _ = self._tensor_core.issue(now, m, n, k, bits, a_in_registers)
         self._mma_ends.append(end)
         if work is not None:
-            self._mmas.append((end, *work))
+            self._products.add(now, (end, *work))
         if self._activity is not None:
             self._log(TENSOR_CORE, site, -1, begin, end, 0, 2 * m * n * k)
 
@@ -274,9 +291,7 @@ class Warpgroup:
 
     def mma_retire(self) -> None:
         """Writes the results of the wgmmas that have been waited for."""
-        mmas, in_flight = self._mmas, len(self._mma_ends)
-        while len(mmas) > in_flight:
-            multiply_first(mmas)
+        self._products.retire(len(self._mma_ends))
 
 
 def _ignore(_tag: int, _elapsed_cycles: int = 0) -> None:
@@ -284,11 +299,18 @@ def _ignore(_tag: int, _elapsed_cycles: int = 0) -> None:
 
 
 def _land(
-    cta: CtaState, dst: np.ndarray, src: np.ndarray, barrier: Mbarrier, num_bytes: int, source: tuple[int, ...]
+    cta: CtaState,
+    dst: Any,
+    place: Any,
+    src: np.ndarray,
+    barrier: Mbarrier,
+    num_bytes: int,
+    source: tuple[int, ...],
 ) -> None:
     if dst is not src:  # both stand for no values in a run that simulates time only
-        cta.multiply_ended()
-        dst[...] = src
+        if place is ...:
+            cta.multiply_ended()
+        dst[place] = src
     barrier.complete_tx(num_bytes, source)
 
 

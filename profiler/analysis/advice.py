@@ -26,6 +26,8 @@ from profiler.trace import Trace
 MIN_GAIN = 0.01
 """Parts of the launch below this are not worth an author's time, and within the error of a replay."""
 MAX_ITEMS = 6
+# A rate of which less than this part of the critical path consists does not bound the launch.
+_BINDING_SHARE = 0.1
 _NOT_CODE = (RECORDING, QUEUEING, str(SiteKind.UNRECORDED))
 
 
@@ -185,8 +187,10 @@ def _spread(findings: Findings) -> Iterator[Advice]:
 
 
 def _queueing(findings: Findings) -> Iterator[Advice]:
-    share = findings.critical_path.share(QUEUEING) + findings.critical_path.share(Step.LANDING_ORDER)
+    share = sum(findings.critical_path.share(kind) for kind in (QUEUEING, Step.LANDING_ORDER, Step.MEMORY))
     evidence = f"{share:.0%} of the critical path is loads that queue for TMA, L2 or HBM"
+    if hbm := findings.roofline.share("HBM"):
+        evidence += f"; HBM moved {hbm:.0%} of what it can"
     remedy = "move fewer bytes: larger tiles, multicast in a cluster, an L2-friendly tile order"
     yield from _replayed(findings, "TMA loads never queue", remedy, evidence)
 
@@ -194,8 +198,8 @@ def _queueing(findings: Findings) -> Iterator[Advice]:
 def _latency(findings: Findings) -> Iterator[Advice]:
     share = findings.critical_path.share(Step.TMA_LOAD)
     evidence = f"{share:.0%} of the critical path is the latency of loads that nothing covers"
-    remedy = "issue loads earlier: before set-up work, and the next tile's during the epilogue (persistent CTAs)"
-    yield from _replayed(findings, "TMA loads at once", remedy, evidence)
+    remedy = "issue loads earlier: a deeper ring, before set-up work, or the next tile's during the epilogue"
+    yield from _replayed(findings, "TMA loads without latency", remedy, evidence)
 
 
 def _own_work(findings: Findings) -> Iterator[Advice]:
@@ -247,6 +251,8 @@ def _stores(findings: Findings) -> Iterator[Advice]:
 
 def _mma(findings: Findings) -> Iterator[Advice]:
     share = findings.critical_path.share(Step.MMA_QUEUE)
+    if share < _BINDING_SHARE:
+        return
     evidence = f"{share:.0%} of the critical path is the tensor core's own rate"
     remedy = "use wider MMAs (larger N) or a smaller dtype: nothing else makes a loop at the tensor core's rate faster"
     yield from _replayed(findings, "MMAs take 10% less time", remedy, evidence)

@@ -17,6 +17,7 @@ from profiler.analysis.leaves import Leaves, cut_into_leaves
 from profiler.analysis.mma_activity import MmaActivity
 from profiler.analysis.pieces import NONE, cut, cut_by_leaves, join_pieces, make_pieces
 from profiler.analysis.wait_causes import WaitCauses, find_wait_causes, slot_waits, wait_row_of_span
+from profiler.grouping import combined_key, stable_order
 from profiler.trace import Trace
 
 CAUSES = list(Cause)
@@ -154,10 +155,10 @@ class Attribution:
 
     def _blame_slots(self, pieces: np.ndarray, candidates: np.ndarray) -> None:
         """A track that loads for itself and waits for a warpgroup waits for a slot."""
-        loads = np.array([role == "memory+compute" for role in self.trace.tracks["role"].to_list()], bool)
+        loads = (self.trace.tracks["role"] == "memory+compute").to_numpy()
         blocked = candidates & (pieces["wait"] != NONE) & (pieces["cause"] == CAUSES.index(Cause.SKEW))
         _set_code(pieces, blocked & loads[pieces["track"]], _code(Cause.SLOT_NOT_FREE, Detail.BACK_PRESSURE))
-        by = np.array([source == "tensor_core" for source in self.trace.waits["released_by_role"].to_list()], bool)
+        by = (self.trace.waits["released_by_role"] == "tensor_core").to_numpy()
         _set_code(pieces, blocked & _at(by, pieces["wait"]), _code(Cause.DEPENDENCY, Detail.OWN_RESULT))
 
     def _explain_data(self, pieces: np.ndarray) -> np.ndarray:
@@ -230,7 +231,7 @@ def _rows_at(mma_sm: np.ndarray, mma_begin: np.ndarray, sm: np.ndarray, time: np
 
 def _row_of_last_end(mma: MmaActivity, sm: np.ndarray, time: np.ndarray) -> np.ndarray:
     """Returns the row of the MMA group of each SM that ends last, not after `time`."""
-    order = np.lexsort((mma.end, mma.sm))
+    order = stable_order(combined_key([mma.sm, mma.end]))
     stride = int(max(mma.end.max(initial=0), time.max(initial=0))) + 1
     position = np.searchsorted((mma.sm * stride + mma.end)[order], sm * stride + time, side="right") - 1
     return order[position] if len(order) else position
@@ -238,7 +239,7 @@ def _row_of_last_end(mma: MmaActivity, sm: np.ndarray, time: np.ndarray) -> np.n
 
 def _first_of_cta(mma: MmaActivity) -> np.ndarray:
     """True for the MMA group of each CTA that begins first."""
-    order = np.lexsort((mma.begin, mma.cta))
+    order = stable_order(combined_key([mma.cta, mma.begin]))
     first = np.zeros(len(mma.cta), bool)
     first[order[np.diff(mma.cta[order], prepend=NONE) != 0]] = True
     return first

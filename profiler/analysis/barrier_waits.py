@@ -14,6 +14,7 @@ from profiler.analysis.summaries import summarise, to_polars, total_by
 from profiler.analysis.wait_causes import UNKNOWN, WaitCauses, find_wait_causes
 from profiler.analysis.window import Window, known_window
 from profiler.event_tables import SiteColumns
+from profiler.grouping import combined_key, stable_order
 from profiler.trace import Trace
 
 _UNKNOWN_RELEASER = "unknown"
@@ -144,7 +145,7 @@ def _longest_leaf(leaves: Leaves, track: np.ndarray, begin: np.ndarray, end: np.
     starts = np.cumsum(count) - count
     leaf = np.arange(len(query)) - np.repeat(starts, count) + first[query]
     length = np.minimum(leaves.end[leaf], end[query]) - np.maximum(leaves.begin[leaf], begin[query])
-    order = np.lexsort((-leaf, -length, query))
+    order = stable_order(combined_key([query, -length, -leaf]))
     return leaves.span[leaf[order[starts]]] if len(track) else np.zeros(0, np.int64)
 
 

@@ -13,6 +13,7 @@ from profiler.analysis.graph_edges import LaunchGraph, build_graph
 from profiler.analysis.wait_causes import fastest_of_size
 from profiler.analysis.window import Window, known_window
 from profiler.event_tables import SiteColumns
+from profiler.grouping import distinct_rows
 from profiler.trace import Trace
 
 UNRECORDED = "unrecorded code"
@@ -21,7 +22,9 @@ LATENCY, QUEUEING = "TMA load", "TMA load, queued"
 # Kinds of steps are handled as numbers, for there may be millions: of sites, then of edges, then the others.
 _KINDS = [*map(str, SiteKind), *map(str, STEPS), UNRECORDED, RECORDING, QUEUEING]
 _FIRST_STEP = len(SiteKind)
-_UNIT_STEPS = (Step.TMA_LOAD, Step.TMA_STORE, Step.LANDING_ORDER, Step.MMA_START, Step.MMA_QUEUE, Step.MMA)
+_UNIT_STEPS = (
+    Step.TMA_LOAD, Step.TMA_STORE, Step.LANDING_ORDER, Step.MEMORY, Step.MMA_START, Step.MMA_QUEUE, Step.MMA,
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,17 +89,16 @@ def _walk_back(graph: EventGraph) -> np.ndarray:
     edges = graph.edges
     binding = np.flatnonzero(graph.spare == 0)
     outside = edges.step[binding] != CODE[Step.RUN]
-    order = binding[np.lexsort((-binding, outside, edges.dst[binding]))]
     into = np.full(len(graph.time), -1, np.int64)
-    into[edges.dst[order]] = order  # the last write wins: an edge from outside
-    src, chosen = edges.src.tolist(), into.tolist()
+    for group in (binding[~outside][::-1], binding[outside][::-1]):
+        into[edges.dst[group]] = group  # the last write wins: the first edge from outside
     path, node = [], EventGraph.SINK
     while node != EventGraph.SOURCE:
-        edge = chosen[node]
+        edge = int(into[node])
         if edge < 0:  # only the begin of the launch has no edge into it
             break
         path.append(edge)
-        node = src[edge]
+        node = int(edges.src[edge])
     return np.array(path[::-1], np.int64)
 
 
@@ -201,10 +203,17 @@ def _slack(graph: EventGraph, labels: _Labels, key: list[str]) -> pl.DataFrame:
     length = edges.weight
     steps = [CODE[step] for step in (Step.RUN, Step.TMA_LOAD, Step.TMA_STORE, Step.MMA)]
     rows = np.flatnonzero(np.isin(edges.step, steps) & (length > 0) & (slack > 0))
-    table = labels.table(rows, slack[rows], length[rows], labels.kinds(rows))
-    sums = table.group_by(key).agg(
+    # Nearly everything is not critical, so only one edge of each kind, role and site is given names.
+    kind, slack = labels.kinds(rows), slack[rows]
+    role = np.append(labels.trace.tracks["role"].rank("dense").to_numpy(), 0)[edges.track[rows]]
+    first, number = distinct_rows([kind, role, labels.sites(rows)])
+    names = labels.table(rows[first], slack[first], length[rows[first]], kind[first]).select(key)
+    names = names.with_row_index("group").with_columns(pl.col("group").first().over(key))  # sites may share a line
+    sums = pl.DataFrame({"group": names["group"].gather(number), "slack": slack}).group_by("group")
+    sums = sums.agg(
         count=pl.len().cast(pl.Int64),
-        min_slack_cycles=pl.col("begin").min(),
-        p50_slack_cycles=pl.col("begin").median(),
+        min_slack_cycles=pl.col("slack").min(),
+        p50_slack_cycles=pl.col("slack").median(),
     )
-    return sums.sort("min_slack_cycles", *key)
+    named = names.unique("group").join(sums, on="group").drop("group")
+    return named.sort("min_slack_cycles", *key)

@@ -21,27 +21,42 @@ def with_launch(table: Any) -> Any:
     return lazy.with_columns(kernel=nw.col("launch").str.replace_all(r"-[0-9]+$", "")).drop("path").to_native()
 
 
-def durations(tracks: Any) -> Any:
-    """How long each launch took and how many of its events were kept: the order of names is that of time."""
-    return (
-        nw.from_native(with_launch(tracks))
-        .lazy()
-        .group_by("kernel", "launch")
+def durations(tracks: Any, ctas: Any, defects: Any) -> Any:
+    """How long each launch took and how many of its events were kept: the order of names is that of time.
+
+    `recorded` is "part" if some CTAs, warpgroups or iterations were left out. A simulated launch lasts as long as all
+    its CTAs all the same; of a measured one only the recorded tracks are known: it may have taken longer.
+    """
+    launch = ["kernel", "launch"]
+    lazy = [nw.from_native(with_launch(table)).lazy() for table in (tracks, ctas, defects)]
+    of_tracks = (
+        lazy[0]
+        .group_by(*launch)
         .agg(
-            nw.col("end").max().cast(nw.Int64).alias("launch_cycles"),
+            nw.col("end").max().alias("track_cycles"),
             nw.col("kept").sum().cast(nw.Int64).alias("events_kept"),
             nw.col("dropped").sum().cast(nw.Int64).alias("events_dropped"),
         )
-        .with_columns(digits=nw.col("launch").str.len_chars())  # launch 10000 comes after launch 9999
+    )
+    of_ctas = lazy[1].group_by(*launch).agg(nw.col("end").max().alias("cta_cycles"))
+    filtered = lazy[2].filter(nw.col("kind") == "filtered").group_by(*launch).agg(nw.col("count").sum().alias("notes"))
+    joined = of_tracks.join(of_ctas, on=launch, how="left").join(filtered, on=launch, how="left")
+    cycles = nw.when(nw.col("cta_cycles") > nw.col("track_cycles")).then(nw.col("cta_cycles"))
+    return (
+        joined.with_columns(
+            launch_cycles=cycles.otherwise(nw.col("track_cycles")).cast(nw.Int64),
+            recorded=nw.when(nw.col("notes") > 0).then(nw.lit("part")).otherwise(nw.lit("whole")),
+            digits=nw.col("launch").str.len_chars(),  # launch 10000 comes after launch 9999
+        )
         .sort("kernel", "digits", "launch")
-        .drop("digits")
+        .select(*launch, "launch_cycles", "events_kept", "events_dropped", "recorded")
         .to_native()
     )
 
 
-def kernel_durations(tracks: Any) -> Any:
+def kernel_durations(tracks: Any, ctas: Any, defects: Any) -> Any:
     """How long the launches of each kernel took: count, sum and quantiles."""
-    return summarise(durations(tracks), ["kernel"], "launch_cycles")
+    return summarise(durations(tracks, ctas, defects), ["kernel", "recorded"], "launch_cycles")
 
 
 def waits_by_barrier(waits: Any) -> Any:

@@ -21,6 +21,8 @@ from profiler.analysis.event_graph import CODE, Edges, EventGraph, Step, order_g
 from profiler.analysis.graph_units import UnitNodes, add_units
 from profiler.analysis.leaves import AFTER, BEFORE, BETWEEN, Leaves, cut_into_leaves
 from profiler.barriers import PHASE_KEYS
+from profiler.event_tables import SiteColumns, rows_of_kind
+from profiler.grouping import with_shared_key
 from profiler.trace import Trace
 
 
@@ -122,9 +124,10 @@ def _barrier_edges(trace: Trace, nodes: _Nodes, units: UnitNodes) -> Edges:
         *PHASE_KEYS, "track", "blocked", wait=pl.int_range(pl.len()), end=pl.col("begin") + pl.col("dur")
     )
     arrivals = trace.arrivals.select(*PHASE_KEYS, "arrival", "time", "completes", "source_track")
-    arrivals = arrivals.with_columns(source_event=_source_events(trace))
     is_unit = trace.arrivals["source"].str.starts_with("WG").not_()
-    pairs = arrivals.with_columns(is_unit=is_unit).join(ends, on=PHASE_KEYS).filter(pl.col("time") <= pl.col("end"))
+    arrivals = arrivals.with_columns(source_event=_source_events(trace, is_unit), is_unit=is_unit)
+    arrivals, ends = with_shared_key([arrivals, ends], PHASE_KEYS)
+    pairs = arrivals.join(ends.drop(PHASE_KEYS), on="key").filter(pl.col("time") <= pl.col("end"))
     time, end, wait = (pairs[name].to_numpy().astype(np.int64) for name in ("time", "end", "wait"))
     event = pairs["source_event"].to_numpy()
     of_unit = pairs["is_unit"].to_numpy()
@@ -139,8 +142,11 @@ def _barrier_edges(trace: Trace, nodes: _Nodes, units: UnitNodes) -> Edges:
     return edges.take((src >= 0) & (dst >= 0))
 
 
-def _source_events(trace: Trace) -> pl.Series:
+def _source_events(trace: Trace, is_unit: pl.Series) -> pl.Series:
     """Returns the async span behind each arrival of a unit: as recorded, else the load that landed at that moment."""
+    recorded = trace.arrivals["source_event"].fill_null(-1)
+    if not (is_unit & (recorded < 0)).any():
+        return recorded
     place = trace.tracks.select(pl.col("track").alias("source_track"), pl.col("cta").alias("source_cta"))
     landed = trace.async_spans.filter(pl.col("unit") == "tma_load").select(
         pl.col("cta").alias("source_cta"), "slot", time=pl.col("begin") + pl.col("dur"), landed="async_span"
@@ -148,15 +154,15 @@ def _source_events(trace: Trace) -> pl.Series:
     landed = landed.unique(["source_cta", "slot", "time"], keep="last", maintain_order=True)
     known = trace.arrivals.join(place, on="source_track", how="left", maintain_order="left")
     known = known.join(landed, on=["source_cta", "slot", "time"], how="left", maintain_order="left")
-    recorded = pl.when(pl.col("source_event") >= 0).then("source_event")
-    return known.select(pl.coalesce(recorded, "landed").fill_null(-1).cast(pl.Int64)).to_series()
+    event = pl.when(pl.col("source_event") >= 0).then("source_event")
+    return known.select(pl.coalesce(event, "landed").fill_null(-1).cast(pl.Int64)).to_series()
 
 
 def _completion_edges(trace: Trace, nodes: _Nodes, units: UnitNodes) -> list[Edges]:
     """Returns edges from MMAs and stores to the ends of their issuer's waits for them."""
     found = []
     for kind, unit in ((SiteKind.MMA_WAIT, "tensor_core"), (SiteKind.STORE_WAIT, "tma_store")):
-        spans = trace.spans.filter(pl.col("kind") == str(kind))
+        spans = rows_of_kind(trace.spans, SiteColumns.of(trace.header), kind)
         track, begin, dur = (spans[name].to_numpy().astype(np.int64) for name in ("track", "begin", "dur"))
         end = begin + dur
         work, finished = units.last_finished(unit, track, end)
@@ -172,7 +178,9 @@ def _completion_edges(trace: Trace, nodes: _Nodes, units: UnitNodes) -> list[Edg
 def _meetings(trace: Trace, nodes: _Nodes) -> Edges:
     """Returns edges from the last one to reach a sync (of a CTA or cluster) to the end of everybody's wait there."""
     place = trace.tracks.select("track", "cluster")
-    spans = trace.spans.filter(pl.col("kind") == str(SiteKind.SYNC)).join(place, on="track", maintain_order="left")
+    spans = rows_of_kind(trace.spans, SiteColumns.of(trace.header), SiteKind.SYNC).join(
+        place, on="track", maintain_order="left"
+    )
     spans = spans.with_columns(round=pl.int_range(pl.len()).over("track", "site"), end=pl.col("begin") + pl.col("dur"))
     group = ["cluster", "site", "round"]
     spans = spans.with_columns(

@@ -6,12 +6,13 @@ import dataclasses
 from collections.abc import Callable
 
 import numpy as np
-import polars as pl
 
 from mgpu.sites import SiteKind
 from profiler.analysis.event_graph import Edges, Step
+from profiler.analysis.graph_memory import memory_edges
 from profiler.analysis.mma_activity import issuing_tracks
-from profiler.analysis.wait_causes import fastest_of_size
+from profiler.event_tables import SiteColumns, rows_of_kind
+from profiler.grouping import combined_key, count_before, first_match, stable_order
 from profiler.trace import Trace
 
 ISSUE_KINDS = {
@@ -59,7 +60,7 @@ class UnitNodes:
             return np.full(len(track), -1, np.int64), np.full(len(track), -1, np.int64)
         stride = int(max(self.end.max(), time.max())) + 2
         key = self.track[rows] * stride + self.end[rows]
-        order = np.argsort(key, kind="stable")
+        order = stable_order(key)
         position = np.searchsorted(key[order], track * stride + time, side="right") - 1
         found = rows[order[np.maximum(position, 0)]]
         is_own = (position >= 0) & (self.track[found] == track)
@@ -97,7 +98,8 @@ def add_units(trace: Trace, add: _AddNodes, before: _FindNodes) -> UnitNodes:
         weight = end[rows] - issue[rows] + offset[rows]
         edges.append(Edges.of(_STEPS[name], node[rows], end_node[rows], weight, rows, track[rows]))
     loads = np.flatnonzero(takes_part & (unit == "tma_load"))
-    edges.append(_landing_order(trace, loads, end, dur, end_node, track))
+    edges.append(_landing_order(trace, loads, end, end_node, track))
+    edges.append(memory_edges(trace, loads, end, end_node))
     mmas = np.flatnonzero(takes_part & (unit == "tensor_core"))
     begin_node = add(begin[mmas])
     queue = _queue(trace, mmas, begin, issue, dur, begin_node)
@@ -119,42 +121,37 @@ def _issue_times(trace: Trace, rows: np.ndarray, track: np.ndarray, kind: SiteKi
     begin = trace.async_spans["begin"].to_numpy().astype(np.int64)[rows]
     if kind is not SiteKind.MMA_ISSUE or not len(rows):
         return begin
-    spans = trace.spans.filter(pl.col("kind") == str(kind))
-    ends = spans.select(
-        pl.col("track").cast(pl.Int64),
-        pl.col("site").cast(pl.Int64),
-        turn=pl.int_range(pl.len()).over("track", "site"),
-        issued=pl.col("begin") + pl.col("dur"),
-    )
-    site = trace.async_spans["site"].to_numpy().astype(np.int64)[rows]
-    work = pl.DataFrame({"track": track, "site": site, "begin": begin, "row": np.arange(len(rows))})
-    work = work.sort("begin", "row").with_columns(turn=pl.int_range(pl.len()).over("track", "site"))
-    joined = work.join(ends, on=["track", "site", "turn"], how="left").sort("row")
-    return joined.select(pl.min_horizontal("begin", pl.col("issued").fill_null(pl.col("begin")))).to_series().to_numpy()
+    issues = rows_of_kind(trace.spans, SiteColumns.of(trace.header), kind)
+    issued = issues["begin"].to_numpy() + issues["dur"].to_numpy()
+    by_begin = stable_order(begin)
+    site = trace.async_spans["site"].to_numpy()[rows]
+    pairs = ((track[by_begin], issues["track"].to_numpy()), (site[by_begin], issues["site"].to_numpy()))
+    place = combined_key([np.concatenate(pair).astype(np.int64) for pair in pairs])
+    turn = np.concatenate([count_before(place[: len(rows)]), count_before(place[len(rows) :])])
+    key = combined_key([place, turn])
+    found = first_match(key[: len(rows)], key[len(rows) :])
+    handed_over = begin.copy()
+    known = found >= 0
+    handed_over[by_begin[known]] = np.minimum(begin[by_begin[known]], issued[found[known]])
+    return handed_over
 
 
-def _landing_order(
-    trace: Trace, loads: np.ndarray, end: np.ndarray, dur: np.ndarray, end_node: np.ndarray, track: np.ndarray
-) -> Edges:
+def _landing_order(trace: Trace, loads: np.ndarray, end: np.ndarray, end_node: np.ndarray, track: np.ndarray) -> Edges:
     """Returns edges between loads that landed one after the other on an SM.
 
-    The later one needs at least the cycles that its bytes take at the engine's peak rate. If the earlier one landed so
-    late that the later one could not have come on time behind it, then it queued there, and the observed distance is
-    what the bandwidth behind the engine allowed.
+    The later one needs at least the cycles that its bytes take at the engine's peak rate.
     """
     sm = trace.async_spans["sm"].to_numpy().astype(np.int64)
     size = trace.async_spans["bytes"].to_numpy()
-    order = loads[np.lexsort((loads, end[loads], sm[loads]))]
+    order = loads[stable_order(combined_key([sm[loads], end[loads]]))]
     same = sm[order[1:]] == sm[order[:-1]]
     before, after = order[:-1][same], order[1:][same]
     apart = end[after] - end[before]
     rate = float(trace.header.peaks.get("tma_bytes", 0.0))
     streaming = np.ceil(size[after] / rate).astype(np.int64) if rate else np.zeros_like(apart)
-    fastest = fastest_of_size(size[loads], dur[loads], size[after])
-    on_time = end[after] - dur[after] + fastest
-    queued = (fastest > 0) & (end[before] + streaming > on_time)
-    weight = np.where(queued, apart, np.minimum(streaming, apart))
-    return Edges.of(Step.LANDING_ORDER, end_node[before], end_node[after], weight, after, track[after])
+    return Edges.of(
+        Step.LANDING_ORDER, end_node[before], end_node[after], np.minimum(streaming, apart), after, track[after]
+    )
 
 
 def _queue(
@@ -165,7 +162,7 @@ def _queue(
     How long a group keeps the next one out is seen where the next one had to queue; groups of one site take the same.
     """
     sm, site = (trace.async_spans[name].to_numpy().astype(np.int64) for name in ("sm", "site"))
-    place = np.lexsort((mmas, begin[mmas], sm[mmas]))
+    place = stable_order(combined_key([sm[mmas], begin[mmas]]))
     order = mmas[place]
     same = np.flatnonzero(sm[order[1:]] == sm[order[:-1]])
     before, after = order[same], order[same + 1]

@@ -7,10 +7,11 @@ everything that is counted on them sums to the cycle.
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 
-from profiler.grouping import combined_key
+from profiler.grouping import stable_order
 from profiler.trace import Trace
 
 # Values of `Leaves.span` where no span is open.
@@ -42,7 +43,12 @@ class Leaves:
     def find(self, track: np.ndarray, time: np.ndarray) -> np.ndarray:
         """Returns the row of the leaf in which each (track, time) lies. Times outside the launch count as its ends."""
         position = track * self.horizon + np.clip(time, 0, self.horizon - 1)
-        return np.searchsorted(self.track * self.horizon + self.begin, position, side="right") - 1
+        return np.searchsorted(self._position, position, side="right") - 1
+
+    @functools.cached_property
+    def _position(self) -> np.ndarray:
+        """Ascending: the begin of each leaf, tracks laid end to end."""
+        return self.track * self.horizon + self.begin
 
 
 def cut_into_leaves(trace: Trace) -> Leaves:
@@ -56,56 +62,58 @@ def cut_into_leaves(trace: Trace) -> Leaves:
 def _cut(trace: Trace) -> Leaves:
     async_end = (trace.async_spans["begin"] + trace.async_spans["dur"]).max()
     horizon = max(trace.end, async_end if isinstance(async_end, int) else 0) + 1
-    track, time, state, is_event = _boundaries(trace)
+    position, state, is_event = _boundaries(trace, horizon)
+    sequence = stable_order(position)
+    position, state, is_event = position[sequence], state[sequence], is_event[sequence]
+    rows = np.flatnonzero(np.append(position[1:] != position[:-1], True)) if len(position) else sequence
     last_known = np.maximum.accumulate(np.where(state == _UNCHANGED, 0, np.arange(len(state))))
-    state = state[last_known]
-    ends_group = np.ones(len(track), bool)
-    ends_group[:-1] = (track[1:] != track[:-1]) | (time[1:] != time[:-1])
-    rows = np.flatnonzero(ends_group)
-    events = np.diff(np.concatenate([[0], np.cumsum(is_event, dtype=np.int64)[rows]]))
-    track, begin, span = track[rows], time[rows], state[rows]
-    end = np.full(len(rows), horizon, np.int64)
-    same_track = track[1:] == track[:-1]
-    end[:-1][same_track] = begin[1:][same_track]
+    span = state[last_known[rows]].astype(np.int64)
+    events = np.diff(np.cumsum(is_event, dtype=np.int64)[rows], prepend=0)
+    position = position[rows]
+    firsts = np.arange(trace.tracks.height) * horizon  # every track begins with a leaf at time 0
+    track = np.repeat(np.arange(len(firsts)), np.diff(np.searchsorted(position, firsts), append=len(position)))
+    begin = position - track * horizon
+    end = np.append(begin[1:], 0)
+    end[np.append(track[1:] != track[:-1], True)] = horizon
     recording = np.where(span >= BETWEEN, np.minimum(events * trace.header.record_cycles, end - begin), 0)
     return Leaves(track, begin, end, span, recording, horizon)
 
 
-def _boundaries(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Returns (track, time, state from here on, is a stored event), in the order in which states follow each other."""
-    tracks = trace.tracks
-    rank, start, stop = (tracks[name].to_numpy().astype(np.int64) for name in ("track", "begin", "end"))
-    spans = {name: trace.spans[name].to_numpy().astype(np.int64) for name in ("track", "begin", "dur", "depth")}
-    parent = np.maximum(trace.spans["parent"].to_numpy().astype(np.int64), BETWEEN)
+def _boundaries(trace: Trace, horizon: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns (track * horizon + time, state from here on, is a stored event).
+
+    Boundaries of one moment stand in the order in which their states follow each other: spans end, inner before outer;
+    then others begin, outer before inner.
+    """
+    tracks, spans = trace.tracks, trace.spans
+    start, stop = (tracks[name].to_numpy().astype(np.int64) for name in ("begin", "end"))
+    base = np.arange(tracks.height) * horizon
+    track, parent = spans["track"].to_numpy(), np.maximum(spans["parent"].to_numpy(), BETWEEN)
     # The anchors are taken just outside the first and last event; clipping keeps a damaged capture from spoiling sums.
-    begin = np.clip(spans["begin"], start[spans["track"]], stop[spans["track"]])
-    end = np.clip(spans["begin"] + spans["dur"], begin, stop[spans["track"]])
-    long = end > begin
-    row = np.arange(len(begin))
-    events = np.concatenate([spans["track"], spans["track"], trace.instants["track"].to_numpy().astype(np.int64)])
-    closed = np.concatenate(
-        [np.ones(len(begin), bool), trace.spans["closed"].to_numpy(), np.ones(trace.instants.height, bool)]
-    )
-    event_time = np.concatenate([begin, end, trace.instants["time"].to_numpy().astype(np.int64)])
-    columns = [  # track, time, order at equal times, depth order, state, is event
-        _rows(rank, np.zeros_like(start), -2, 0, BEFORE, False),
-        _rows(rank, start, -1, 0, BETWEEN, False),
-        _rows(spans["track"][long], end[long], 0, -spans["depth"][long], parent[long], False),
-        _rows(spans["track"][long], begin[long], 1, spans["depth"][long], row[long], False),
-        _rows(rank, stop, 2, 0, AFTER, False),
-        _rows(events[closed], event_time[closed], 3, 0, _UNCHANGED, True),
+    recorded = spans["begin"].to_numpy()
+    begin = np.clip(recorded, start[track], stop[track])
+    end = np.clip(recorded + spans["dur"].to_numpy(), begin, stop[track])
+    closed = spans["closed"].to_numpy()
+    long, short = np.flatnonzero(end > begin), np.flatnonzero(end == begin)
+    long_reversed = long[::-1]  # spans that end together enclose each other, the outer one in front
+    instant_track = trace.instants["track"].to_numpy()
+    instant = np.clip(trace.instants["time"].to_numpy(), start[instant_track], stop[instant_track])
+    short_ends = short[closed[short]]
+    parts = [
+        _rows(base, BEFORE, False),
+        _rows(base + start, BETWEEN, False),
+        _rows((base[track] + end)[long_reversed], parent[long_reversed], closed[long_reversed]),
+        _rows((base[track] + begin)[long], long, True),
+        _rows(base + stop, AFTER, False),
+        _rows((base[track] + begin)[short], _UNCHANGED, True),
+        _rows((base[track] + end)[short_ends], _UNCHANGED, True),
+        _rows(base[instant_track] + instant, _UNCHANGED, True),
     ]
-    parts = list(zip(*columns, strict=True))
-    track, time, order, depth, state, is_event = (np.concatenate(part) for part in parts)
-    del columns, parts
-    # Most parts are in order already: one stable sort by one number merges them.
-    sequence = np.argsort(combined_key([track, time, order, depth]), kind="stable")
-    return track[sequence], time[sequence], state[sequence], is_event[sequence]
+    position, state, is_event = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return position, state, is_event
 
 
-def _rows(
-    track: np.ndarray, time: np.ndarray, order: int, depth: np.ndarray | int, state: np.ndarray | int, is_event: bool
-) -> tuple[np.ndarray, ...]:
+def _rows(position: np.ndarray, state: np.ndarray | int, is_event: np.ndarray | bool) -> tuple[np.ndarray, ...]:
     """Returns the columns of some boundaries, in types no wider than needed: there are millions."""
-    small = (np.asarray(order, np.int8), np.asarray(depth, np.int32), np.asarray(state), np.asarray(is_event))
-    return (track, time, *(np.broadcast_to(column, track.shape) for column in small))
+    narrow = (np.asarray(state, np.int32), np.asarray(is_event, bool))  # fewer than 2**31 spans
+    return (position, *(np.broadcast_to(column, position.shape) for column in narrow))

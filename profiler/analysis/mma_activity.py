@@ -9,6 +9,8 @@ import polars as pl
 
 from mgpu.sites import SiteKind
 from profiler.analysis.window import Window
+from profiler.event_tables import SiteColumns
+from profiler.grouping import combined_key, stable_order
 from profiler.intervals import IntervalSets, merge_intervals
 from profiler.trace import Trace
 
@@ -43,7 +45,7 @@ def find_mma_activity(trace: Trace, window: Window) -> MmaActivity:
     provenance = "simulated" if trace.header.provenance == "simulated" else "inferred"
     columns["end"] = np.minimum(columns["end"], window.end)
     keep = columns["end"] > columns["begin"]
-    order = np.lexsort((columns["end"][keep], columns["begin"][keep], columns["sm"][keep]))
+    order = stable_order(combined_key([columns[name][keep] for name in ("sm", "begin", "end")]))
     return MmaActivity(**{name: values[keep][order] for name, values in columns.items()}, provenance=provenance)
 
 
@@ -56,14 +58,20 @@ def issuing_tracks(trace: Trace, cta: np.ndarray, warpgroup: np.ndarray, kind: S
     own_warpgroup = tracks["warpgroup"].to_numpy().astype(np.int64)
     width = int(max(own_warpgroup.max(initial=0), warpgroup.max(initial=0))) + 1
     key = tracks["cta"].to_numpy().astype(np.int64) * width + own_warpgroup
-    issues = np.zeros(len(key), bool)
-    issues[trace.spans.filter(trace.spans["kind"] == str(kind))["track"].to_numpy()] = True
+    issues = trace.derive(_recorded_sites)[:, SiteColumns.of(trace.header).is_kind(kind)].any(axis=1)
     order = np.lexsort((np.arange(len(key)), ~issues, key))
     wanted = cta * width + warpgroup
     row = np.minimum(np.searchsorted(key[order], wanted), max(len(key) - 1, 0))
     if not len(key):
         return np.full(len(wanted), -1, np.int64)
     return np.where(key[order][row] == wanted, order[row], -1)
+
+
+def _recorded_sites(trace: Trace) -> np.ndarray:
+    """Returns which sites each track recorded a span of: bool[tracks, sites]."""
+    recorded = np.zeros((trace.tracks.height, len(SiteColumns.of(trace.header).name)), bool)
+    recorded[trace.spans["track"].to_numpy(), trace.spans["site"].to_numpy()] = True
+    return recorded
 
 
 def _columns(trace: Trace, spans: pl.DataFrame) -> dict[str, np.ndarray]:

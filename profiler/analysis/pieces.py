@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from profiler.analysis.leaves import Leaves
+from profiler.grouping import combined_key, stable_order
 
 NONE = -1
 
@@ -64,7 +65,7 @@ def cut_by_leaves(pieces: np.ndarray, leaves: Leaves, track: np.ndarray, field: 
 
 def join_pieces(pieces: np.ndarray) -> np.ndarray:
     """Sorts pieces by (sm, begin) and joins neighbours that touch and agree on everything but time."""
-    pieces = pieces[np.lexsort((pieces["begin"], pieces["sm"]))]
+    pieces = pieces[stable_order(combined_key([pieces["sm"], pieces["begin"]]))]
     if not len(pieces):
         return pieces
     differs = pieces["begin"][1:] != pieces["end"][:-1]

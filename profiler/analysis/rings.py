@@ -88,9 +88,9 @@ def _loads_after(launch: LaunchGraph, waits: pl.DataFrame, loads: list[Site]) ->
     """Returns for each barrier the sites of the loads that tracks issue after a wait on it, before they wait again."""
     issues = launch.trace.spans.filter(pl.col("kind") == str(SiteKind.TMA_LOAD)).select("track", "begin", "site")
     last_wait = waits.select("track", "barrier", begin=pl.col("begin") + pl.col("dur")).sort("begin")
-    after = issues.sort("begin").join_asof(last_wait, on="begin", by="track").drop_nulls("barrier")
+    after = issues.sort("begin").join_asof(last_wait, on="begin", by="track", check_sortedness=False)
     sites = {site.id: site for site in loads}
-    pairs = after.select("barrier", "site").unique(maintain_order=True).iter_rows()
+    pairs = after.drop_nulls("barrier").select("barrier", "site").unique(maintain_order=True).iter_rows()
     found: dict[str, list[Site]] = {}
     for barrier, site in pairs:
         found.setdefault(barrier, []).append(sites[site])

@@ -10,6 +10,7 @@ import polars as pl
 from mgpu.sites import SiteKind
 from profiler.analysis.utilisation import tensor_core_utilisation
 from profiler.analysis.window import Window, known_window
+from profiler.event_tables import SiteColumns, rows_of_kind
 from profiler.trace import Trace
 
 
@@ -49,6 +50,10 @@ class RooflineReport:
     def share_of_bound(self) -> float:
         """How near the launch came to its ceiling, 0 to 1."""
         return float(self.ceilings["share"][0]) if self.ceilings.height else 0.0
+
+    def share(self, ceiling: str) -> float:
+        """How near the launch came to one ceiling, 0 to 1; 0.0 if it is not known."""
+        return float(self.ceilings.filter(pl.col("ceiling") == ceiling)["share"].sum())
 
 
 def find_roofline(trace: Trace) -> RooflineReport:
@@ -96,7 +101,7 @@ def _moved(trace: Trace, kind: SiteKind, unit: str, what: str = "bytes") -> pl.D
     if observed.height:
         return observed.group_by("sm").agg(pl.col(what).sum())
     work = {site.id: site.flops if what == "flops" else site.size_bytes for site in trace.header.sites}
-    spans = trace.spans.filter(pl.col("kind") == str(kind))
+    spans = rows_of_kind(trace.spans, SiteColumns.of(trace.header), kind)
     # With a track per warp all four record the same operation; the first one counts.
     first = trace.tracks.filter(pl.col("warp") <= 0).select("track", "sm")
     amount = pl.col("site").replace_strict(work, default=0, return_dtype=pl.Int64).alias(what)

@@ -48,15 +48,19 @@ def build_scenarios(launch: LaunchGraph) -> list[Scenario]:
     scenarios: list[Scenario] = []
 
     def add(name: str, where: np.ndarray, new: np.ndarray, is_bound: bool = False, caveat: str = "") -> None:
-        if where.any() and (new < weight)[where].any():
-            changed = np.where(where, np.minimum(new, weight), weight)
+        less = where & (new < weight)
+        if less.any():
+            changed = np.where(less, new, weight)
             scenarios.append(Scenario(name, changed, is_bound=is_bound, caveat=caveat))
 
-    load, landing = edges.step == CODE[Step.TMA_LOAD], edges.step == CODE[Step.LANDING_ORDER]
-    add("TMA loads at once", load | landing, np.zeros_like(weight), is_bound=True)
-    add("TMA loads take half the time", load | landing, _scaled(weight, HALF))
-    alone = np.where(load, _fastest_load(launch), _streaming(launch))
-    add("TMA loads never queue", load | landing, alone, is_bound=True, caveat="fewer bytes come near it")
+    load, landing, memory = (edges.step == CODE[step] for step in (Step.TMA_LOAD, Step.LANDING_ORDER, Step.MEMORY))
+    moving = load | landing | memory
+    add("TMA loads at once", moving, np.zeros_like(weight), is_bound=True)
+    no_latency = "the rates of TMA and HBM stay as they are"
+    add("TMA loads without latency", load, np.zeros_like(weight), is_bound=True, caveat=no_latency)
+    add("TMA loads take half the time", moving, _scaled(weight, HALF))
+    alone = np.select([load, landing], [_fastest_load(launch), _streaming(launch)], 0)
+    add("TMA loads never queue", moving, alone, is_bound=True, caveat="fewer bytes come near it")
     mma = np.isin(edges.step, [CODE[Step.MMA], CODE[Step.MMA_QUEUE]]) | _is_kind(launch, SiteKind.MMA_WAIT)
     add("MMAs at once", mma, np.zeros_like(weight), is_bound=True)
     add("MMAs take 10% less time", mma, _scaled(weight, TENTH_FASTER), caveat="a larger tile or another dtype")
@@ -64,9 +68,11 @@ def build_scenarios(launch: LaunchGraph) -> list[Scenario]:
     recording = _recording(launch)
     add("no recording", recording > 0, weight - recording, caveat="the kernel when it is not profiled")
     own = _own_work(launch)
-    role = np.append(launch.trace.tracks["role"].to_numpy(), "")[edges.track]
-    for name in launch.trace.tracks["role"].unique(maintain_order=True).to_list():
-        add(f"{name} warpgroups work twice as fast", own & (role == name), _scaled(weight, HALF))
+    role = launch.trace.tracks["role"]
+    halved = recording + _scaled(weight - recording, HALF)
+    for name in role.unique(maintain_order=True).to_list():
+        of_role = np.append((role == name).to_numpy(), False)[edges.track]
+        add(f"{name} warpgroups work twice as fast", own & of_role, halved)
     even = even_clusters(launch, own)
     if even is not None:
         add(EVEN_CLUSTERS, own, even.weight, caveat=even.caveat)

@@ -8,6 +8,7 @@ instead.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import polars as pl
 
@@ -47,7 +48,11 @@ def predict_changes(trace: Trace, launch: LaunchGraph | None = None) -> WhatIfRe
       launch: its event graph, if there is one already.
     """
     launch = launch or build_graph(trace)
-    rows = [_predict(launch, scenario) for scenario in build_scenarios(launch)]
+    scenarios = build_scenarios(launch)
+    rows = [
+        _prediction(launch, scenario, after)
+        for scenario, after in zip(scenarios, _ends(launch.graph, scenarios), strict=True)
+    ]
     schema = {
         "scenario": pl.String(), "predicted_cycles": pl.Int64(), "gain_cycles": pl.Int64(), "speedup": pl.Float64(),
         "is_bound": pl.Boolean(), "caveat": pl.String(), "provenance": pl.String(),
@@ -56,9 +61,20 @@ def predict_changes(trace: Trace, launch: LaunchGraph | None = None) -> WhatIfRe
     return WhatIfReport(known_window(trace), table.sort("gain_cycles", "scenario", descending=[True, False]), trace.end)
 
 
-def _predict(launch: LaunchGraph, scenario: Scenario) -> tuple[str, int, int, float, bool, str, str]:
+def _ends(graph: EventGraph, scenarios: Sequence[Scenario]) -> list[int]:
+    """Returns how many cycles the launch would take in each scenario."""
+    reweighted = [row for row, scenario in enumerate(scenarios) if scenario.src is None]
+    ends = [0] * len(scenarios)
+    for row, end in zip(reweighted, graph.solve_ends([scenarios[row].weight for row in reweighted]), strict=True):
+        ends[row] = end
+    for row, scenario in enumerate(scenarios):
+        if scenario.src is not None:
+            ends[row] = int(graph.solve(scenario.weight, scenario.src)[EventGraph.SINK])
+    return ends
+
+
+def _prediction(launch: LaunchGraph, scenario: Scenario, after: int) -> tuple[str, int, int, float, bool, str, str]:
     before = int(launch.graph.time[EventGraph.SINK])
-    after = int(launch.graph.solve(scenario.weight, scenario.src)[EventGraph.SINK])
     return (
         scenario.name, after, before - after, before / max(after, 1), scenario.is_bound, scenario.caveat, "estimate"
     )  # fmt: skip

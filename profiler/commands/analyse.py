@@ -165,7 +165,7 @@ def _print_tables(launches: dict[str, dict[str, pl.DataFrame]], as_json: bool) -
         sections = []
         for title, frame in tables.items():
             columns = {
-                column: shorten_source if column in _SOURCES else arguments.format_cell
+                column: shorten_source if column in _SOURCES else arguments.form_of(column)
                 for column in _COLUMNS
                 if column in frame.columns
             }

@@ -104,13 +104,24 @@ def table_section(title: str, frame: pl.DataFrame, columns: Mapping[str, Callabl
       frame: what to show.
       columns: columns to show and how to write their values; by default all, as they are.
     """
-    shown = columns or dict.fromkeys(frame.columns, format_cell)
+    shown = columns or {name: form_of(name) for name in frame.columns}
     shown = {name: form for name, form in shown.items() if name in frame.columns}
-    heads = tuple(("*" if frame[name].dtype.is_numeric() else "") + name.replace("_", " ") for name in shown)
+    # Room is scarce: the unit that several columns share is said once.
+    of_cycles = [name for name in shown if name.endswith("_cycles") and name.removesuffix("_cycles") not in shown]
+    short = {name: name.removesuffix("_cycles") for name in of_cycles} if len(of_cycles) > 1 else {}
+    title += f" ({', '.join(short.values())} in cycles)" if short else ""
+    heads = tuple(
+        ("*" if frame[name].dtype.is_numeric() else "") + short.get(name, name).replace("_", " ") for name in shown
+    )
     rows = tuple(
         tuple(form(value) for form, value in zip(shown.values(), row)) for row in frame.select(list(shown)).iter_rows()
     )
     return Section(title, (), heads, rows)
+
+
+def form_of(column: str) -> Callable[..., str]:
+    """Returns what writes the values of a column for people: parts of a whole as percent."""
+    return "{:.1%}".format if column.endswith("share") else format_cell
 
 
 def format_cell(value: object) -> str:

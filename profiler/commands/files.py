@@ -24,7 +24,12 @@ def run(
     script: Annotated[Path, typer.Argument(help="Python script that calls the kernel.", show_default=False)],
     device: Annotated[str, typer.Option("--device", help="Device to simulate, if the script does not choose.")] = "",
     numbers: Annotated[
-        list[str] | None, typer.Option("--set", help="Device number to replace: NAME=VALUE (repeatable).")
+        list[str] | None,
+        typer.Option("--set", help="Device number to replace: NAME=VALUE (repeatable); clock_hz=power_capped too."),
+    ] = None,
+    compute_scale: Annotated[
+        list[str] | None,
+        typer.Option("--compute-scale", help="Factor on a warpgroup's own work: WARPGROUP=FACTOR (repeatable)."),
     ] = None,
     profile_dir: Annotated[
         Path | None, typer.Option("--profile-dir", help="Record every kernel of the script into this directory.")
@@ -55,6 +60,8 @@ def run(
     A `--` between the script and its options is allowed. With --profile-dir, the report of the newest launch follows.
     """
     changed = environment.parse_numbers(",".join(numbers or ()))
+    factors = ",".join(compute_scale or ())
+    environment.parse_compute_scale(factors)  # an error before the script runs
     window = make_window(record_ctas, record_warpgroups, record_iterations)
     script_args = context.args[1:] if context.args[:1] == ["--"] else context.args
     try:
@@ -63,6 +70,7 @@ def run(
             script_args,
             device=device,
             numbers=changed,
+            compute_scale=factors,
             profile_dir=profile_dir,
             profile_space=profile_space,
             profile_window=window.to_text() if window else "",

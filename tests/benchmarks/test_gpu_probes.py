@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import jax
@@ -10,13 +11,14 @@ import pytest
 from jax.experimental.pallas import mosaic_gpu
 
 import mgpu
-from benchmarks.gpu import overhead, sm_probes
+from benchmarks.gpu import chip_probes, overhead, sm_probes
 from benchmarks.gpu.__main__ import PROBES, main
-from benchmarks.gpu.probe import run_simulated
+from benchmarks.gpu.probe import run_on_gpu, run_simulated
 from mgpu.capture import Capture
 from mgpu.devices import load_device
 from mgpu.profile_dir import CAPTURE_FILE, list_launches
 from support.gpu_lowering import kernel_texts, lower_for_gpu
+from support.ptx.stand_in_gpu import stand_in_gpu, unavailable
 
 H100 = load_device("h100")
 
@@ -75,6 +77,18 @@ def test_probes_lower_for_a_gpu(probe, monkeypatch, tmp_path):
     assert "gpu.launch" in text
 
 
+# Under load the clock is measured over very many products.
+@pytest.mark.skipif(bool(unavailable()), reason=unavailable())
+@pytest.mark.parametrize("number", [number for number, probe in enumerate(PROBES) if probe.name != chip_probes.CLOCK])
+def test_probes_run_as_compiled_for_a_gpu(number, monkeypatch, tmp_path):
+    """On a stand-in that counts instructions: what is measured there is no time of a GPU, but it is measured."""
+    probe = dataclasses.replace(PROBES[number], counts=PROBES[number].simulated_counts)
+    with stand_in_gpu(tmp_path, monkeypatch):
+        result = run_on_gpu(probe, H100.override(num_sms=4), 0.0, tmp_path / "captures")
+    assert 0 < result.measured < np.inf
+    assert len(list((tmp_path / "captures").rglob(CAPTURE_FILE))) == 4
+
+
 # On a machine without a GPU JAX cannot lower the callback of its own recorder.
 @pytest.mark.parametrize(
     ("language", "recording"),
@@ -98,6 +112,8 @@ def test_command_on_the_simulator(capsys, tmp_path):
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="there is a GPU")
-def test_command_without_a_gpu():
+def test_command_without_a_gpu(tmp_path):
     with pytest.raises(SystemExit, match="--simulate"):
-        main([])
+        main(["--output", str(tmp_path / "out.json")])
+    (failed,) = json.loads((tmp_path / "out.json").read_text())["results"]
+    assert failed == {"name": "device", "error": "RuntimeError: JAX sees no GPU here"}

@@ -63,6 +63,9 @@ def test_damaged_files_are_refused_with_their_name(tmp_path: Path, keep: int) ->
 def test_missing_and_foreign_files(tmp_path: Path) -> None:
     with pytest.raises(CaptureError, match="no such capture"):
         Capture.load(tmp_path / "nothing.npz")
+    (tmp_path / "passwd.npz").write_text("root:x:0:0\n")
+    with pytest.raises(CaptureError, match="its contents are something else"):  # and no advice to unpickle it
+        Capture.load(tmp_path / "passwd.npz")
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
     with pytest.raises(CaptureError, match="not a capture"):
         Capture.load(tmp_path / "other.npz")

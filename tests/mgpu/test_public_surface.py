@@ -132,3 +132,16 @@ def test_enumerations_have_jaxs_members(name):
     blackwell_or_newer = {"TMEM", "MMA_LHS", "MMA_RHS", "MMA_ACC"}
     theirs = {member for member in getattr(plgpu, name).__members__ if not member.startswith("_")}
     assert theirs - set(getattr(mgpu, name).__members__) <= blackwell_or_newer
+
+
+@pytest.mark.parametrize(
+    ("name", "needs"),
+    [
+        *((name, "Blackwell") for name, why in MISSING.items() if why == BLACKWELL),
+        *((name, "several GPUs") for name, why in MISSING.items() if why == DEVICES),
+        *((name, "before Hopper") for name, why in MISSING_OF_NEWER_JAX.items() if why == AMPERE),
+    ],
+)
+def test_a_name_of_other_gpus_says_what_it_needs(name, needs):
+    with pytest.raises(AttributeError, match=rf"no attribute '{name}': it needs .*{needs}"):
+        getattr(mgpu, name)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from typer.testing import CliRunner
@@ -41,13 +43,32 @@ def fleet(tables: list[Path]) -> FleetReport:
 
 def test_launches_in_order_with_their_durations(directory: Path, fleet: FleetReport) -> None:
     expected = [
-        (one.name.rpartition("-")[0], one.name, trace.end, trace.events_kept, trace.events_dropped)
+        (one.name.rpartition("-")[0], one.name, trace.end, trace.events_kept, trace.events_dropped, "whole")
         for one in open_profile(directory)
         for trace in [one.load_trace()]
     ]
     assert fleet.launches.rows() == expected
     assert fleet.launches["kernel"].unique().sort().to_list() == ["other_2_1", "ring"]
     assert fleet.kernels.select("kernel", "count").sort("kernel").rows() == [("other_2_1", 2), ("ring", 4)]
+
+
+@pytest.mark.parametrize("engine", [Engine.POLARS, Engine.DUCKDB])
+def test_a_launch_of_which_some_ctas_were_recorded_lasts_as_long_as_all(tmp_path: Path, engine: Engine) -> None:
+    if engine is Engine.DUCKDB:
+        pytest.importorskip("duckdb", reason="duckdb is not installed; it is an optional engine")
+    whole = ring_capture(num_ctas=4, num_sms=1)  # one after the other
+    first = whole.tracks["cta"] == 0
+    header = dataclasses.replace(whole.header, notes=("only CTA 0 was recorded",))
+    words = whole.words[: int(whole.offsets[np.flatnonzero(first)[-1] + 1])]
+    save_launch(tmp_path, dataclasses.replace(whole, header=header, tracks=whole.tracks[first], words=words))
+    save_launch(tmp_path, whole)
+    found = summarise_fleet(prepare_tables(open_profile(tmp_path)), engine)
+    assert found.launches.select("launch", "recorded").rows() == [("ring-0001", "part"), ("ring-0002", "whole")]
+    assert found.launches["launch_cycles"].n_unique() == 1
+    assert found.kernels.select("kernel", "recorded", "count").sort("recorded").rows() == [
+        ("ring", "part", 1),
+        ("ring", "whole", 1),
+    ]
 
 
 def test_sums_are_those_of_the_traces(directory: Path, fleet: FleetReport) -> None:

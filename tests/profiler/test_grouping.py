@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler import grouping
-from profiler.grouping import combined_key, count_before, first_rows, with_shared_key
+from profiler.grouping import (
+    combined_key,
+    count_before,
+    first_match,
+    first_rows,
+    last_not_after,
+    stable_order,
+    with_shared_key,
+)
 
 # Any four of the wide values would overflow an int64 if their ranges were multiplied.
 VALUES = st.one_of(st.integers(-1, 2), st.sampled_from([-1, 1 << 40, (1 << 62) - 1]))
@@ -50,3 +58,34 @@ def test_distinct_rows_are_numbered_and_found_again(largest_table: int, rows: li
         first, number = grouping.distinct_rows(columns)
     assert [rows[row] for row in first[number].tolist()] == rows
     assert sorted(first.tolist()) == sorted({rows.index(row) for row in rows})
+
+
+# Few values, so that many are equal; wide ones leave no room for a row's number in 64 bits.
+KEYS = st.lists(st.sampled_from([-3, 0, 1, 2, 1 << 40, (1 << 62) - 1, -(1 << 61)]), max_size=30)
+
+
+@given(KEYS)
+def test_stable_order_is_the_order_of_a_stable_sort(keys: list[int]) -> None:
+    expected = sorted(range(len(keys)), key=lambda row: keys[row])
+    assert stable_order(np.array(keys, np.int64)).tolist() == expected
+
+
+@given(KEYS, KEYS)
+def test_first_match_finds_the_first_row_of_each_key(wanted: list[int], keys: list[int]) -> None:
+    expected = [keys.index(key) if key in keys else -1 for key in wanted]
+    assert first_match(np.array(wanted, np.int64), np.array(keys, np.int64)).tolist() == expected
+
+
+MOMENTS = st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 6)), max_size=20)
+
+
+@given(MOMENTS, MOMENTS)
+def test_last_not_after_is_the_latest_row_of_the_key(
+    wanted: list[tuple[int, int]], rows: list[tuple[int, int]]
+) -> None:
+    expected = []
+    for key, time in wanted:
+        earlier = [(when, row) for row, (group, when) in enumerate(rows) if group == key and when <= time]
+        expected.append(max(earlier)[1] if earlier else -1)
+    columns = [np.array(part, np.int64).reshape(-1, 2).T for part in (wanted, rows)]
+    assert last_not_after(*columns[0], *columns[1]).tolist() == expected

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from mgpu.capture import Capture, pack_tag
+from mgpu.errors import CaptureError
 from mgpu.sites import Edge
 from profiler.build import build_trace
 from profiler.check import check_trace
@@ -113,3 +114,73 @@ def test_orphans_are_counted_one_by_one() -> None:
 def test_the_clean_capture_is_clean() -> None:
     assert CLEAN_TRACE.defects.is_empty()
     assert check_trace(CLEAN_TRACE) == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(damage)
+def test_every_stored_event_is_in_the_tables_or_counted(changes) -> None:
+    capture, _ = damaged(changes)
+    trace = build_trace(capture)
+    closed = int(trace.spans["closed"].sum())
+    counted = {"orphan_end", "unknown_site", "bad_edge"}
+    left_out = int(trace.defects.filter(pl.col("kind").is_in(counted))["count"].sum())
+    shown = 2 * closed + (trace.spans.height - closed) + trace.instants.height
+    # An end that closes an outer span cuts the inner ones, whose own ends are not lost: they become orphans.
+    assert shown + left_out == len(capture.words)
+    unclosed = trace.defects.filter(pl.col("kind") == "unclosed")["count"].sum()
+    assert unclosed == trace.spans.height - closed
+
+
+MEASURED = {"num_ctas": 3, "num_sms": 3, "iterations": 5, "activity": False, "sm_clock_offsets": (0, 10_000, 777)}
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, (1 << 64) - 1))
+def test_where_the_global_timer_starts_and_wraps_changes_nothing(start: int) -> None:
+    capture = ring_capture(**MEASURED)
+    tracks = capture.tracks.copy()
+    for name in ("ns_begin", "ns_end"):
+        tracks[name] += np.uint64(start)  # modulo 2**64
+    expected, found = (build_trace(one) for one in (capture, dataclasses.replace(capture, tracks=tracks)))
+    for name in SCHEMAS:
+        assert_frame_equal(found.table(name), expected.table(name))
+    assert found.alignment_residual_cycles == expected.alignment_residual_cycles
+
+
+def test_a_track_longer_than_many_wraps_keeps_its_times() -> None:
+    capture = ring_capture(num_ctas=1, iterations=4)
+    period = (1 << 32) - 5  # nearly a wrap between neighbouring events
+    words, tracks, ctas = capture.words.copy(), capture.tracks.copy(), capture.ctas.copy()
+    times = []
+    for track, rows in enumerate(np.split(np.arange(len(words)), capture.offsets[1:-1])):
+        time = int(tracks["clock_begin"][track]) + period * np.arange(len(rows), dtype=np.int64)
+        words[rows, 1] = (time & (WRAP - 1)).astype(np.uint32)
+        tracks["clock_end"][track] = time[-1]
+        times.append(time)
+    ctas["end"] = max(time[-1] for time in times)
+    empty = {"arrivals": capture.arrivals[:0], "unit_spans": capture.unit_spans[:0]}
+    trace = build_trace(dataclasses.replace(capture, words=words, tracks=tracks, ctas=ctas, **empty))
+    assert trace.defects.is_empty()
+    assert trace.tracks["last"].to_list() == [int(time[-1]) - trace.origin_cycles for time in times]
+
+
+@settings(max_examples=80, deadline=None)
+@given(data=st.data())
+def test_a_file_with_missing_or_flipped_bytes_is_an_error_or_the_same_capture(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("captures") / "capture.npz"
+    CLEAN.save(path)
+    content = bytearray(path.read_bytes())
+    if data.draw(st.booleans()):
+        del content[data.draw(st.integers(0, len(content) - 1)) :]
+    else:
+        content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(content)
+    try:
+        found = Capture.load(path)
+    except CaptureError:
+        return
+    # The archive checks its contents; what it does not check, such as a date, changes nothing.
+    assert found.header == CLEAN.header
+    np.testing.assert_array_equal(found.words, CLEAN.words)

@@ -89,31 +89,46 @@ def is_available() -> bool:
 
 def compile_module(module: bytes, folder: Path, *, capability: int = 9) -> Compiled:
     """Compiles a Mosaic GPU module for a GPU of a major compute capability; `folder` is for its files."""
-    packages = Path(os.environ[PACKAGES])
-    driver = folder / f"driver{capability}"
-    if not driver.exists():
-        driver.mkdir(parents=True)
-        (driver / "cuda.c").write_text(_DRIVER)
-        output = ["-o", str(driver / "libcuda.so.1"), str(driver / "cuda.c")]
-        subprocess.run(["cc", "-shared", "-fPIC", f"-DMAJOR={capability}", *output], check=True)
+    driver = build_driver(folder / f"driver{capability}", capability)
     number = len(list(folder.glob("dump*")))
     dump = folder / f"dump{number}"
     dump.mkdir()
     (dump / "module.bc").write_bytes(module)
-    cuda = packages / "nvidia" / "cu13"
-    environment = os.environ | {
-        "LD_LIBRARY_PATH": str(driver),
-        "PATH": f"{cuda / 'bin'}:{os.environ['PATH']}",
-        "MOSAIC_GPU_CUDA_ROOT": str(cuda),
-        "MOSAIC_GPU_RUNTIME_LIB_PATH": str(packages / "jax_cuda13_plugin" / "libmosaic_gpu_runtime.so"),
+    settings = environment(driver) | {
         "MOSAIC_GPU_DUMP_PTX": "1",
         "MOSAIC_GPU_DUMP_PTXAS": "1",
         "MOSAIC_GPU_DUMP_SASS": "1",
         "MOSAIC_GPU_DUMP_TO": str(dump),
     }
-    plugin = packages / "jax_plugins" / "xla_cuda13" / "xla_cuda_plugin.so"
-    command = [sys.executable, "-c", _COMPILE, str(plugin), str(dump / "module.bc")]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", _COMPILE, str(plugin_library()), str(dump / "module.bc")]
+    result = subprocess.run(command, env=settings, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr[-3000:]
     texts = (sorted(dump.glob(pattern)) for pattern in ("*.ptx", "*.ptxas", "*.sass*"))
     return Compiled(*("".join(path.read_text() for path in paths) for paths in texts))
+
+
+def build_driver(folder: Path, capability: int, more: str = "") -> Path:
+    """Builds the stand-in driver, with more functions in C if given, in `folder` once; returns `folder`."""
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        (folder / "cuda.c").write_text(_DRIVER + more)
+        output = ["-o", str(folder / "libcuda.so.1"), str(folder / "cuda.c")]
+        subprocess.run(["cc", "-shared", "-fPIC", f"-DMAJOR={capability}", *output], check=True)
+    return folder
+
+
+def plugin_library() -> Path:
+    """Returns the library that the compiler is in."""
+    return Path(os.environ[PACKAGES]) / "jax_plugins" / "xla_cuda13" / "xla_cuda_plugin.so"
+
+
+def environment(driver: Path) -> dict[str, str]:
+    """Returns the environment of a process that uses the compiler, with the stand-in driver in folder `driver`."""
+    packages = Path(os.environ[PACKAGES])
+    cuda = packages / "nvidia" / "cu13"
+    return os.environ | {
+        "LD_LIBRARY_PATH": str(driver),
+        "PATH": f"{cuda / 'bin'}:{os.environ['PATH']}",
+        "MOSAIC_GPU_CUDA_ROOT": str(cuda),
+        "MOSAIC_GPU_RUNTIME_LIB_PATH": str(packages / "jax_cuda13_plugin" / "libmosaic_gpu_runtime.so"),
+    }

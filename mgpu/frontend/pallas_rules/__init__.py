@@ -14,6 +14,7 @@ from mgpu.frontend.pallas_rules import (
     blackwell,
     control,
     copies,
+    inline,
     semaphores,
     tensor_core,
 )
@@ -25,6 +26,7 @@ RULES: Mapping[str, Rule] = {
     **blackwell.RULES,
     **control.RULES,
     **copies.RULES,
+    **inline.RULES,
     **semaphores.RULES,
     **tensor_core.RULES,
 }

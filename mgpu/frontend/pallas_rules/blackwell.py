@@ -23,7 +23,6 @@ _BLACKWELL = (
     "query_cluster_cancel",
 )
 _SEVERAL_GPUS = ("multimem_store", "multimem_load_reduce", "semaphore_signal_multicast", "semaphore_signal_parallel")
-_COMPILED = ("inline_mgpu",)
 
 
 def _refuse(needs: str, instead: str) -> Rule:
@@ -37,8 +36,6 @@ def _refuse(needs: str, instead: str) -> Rule:
 
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_BLACKWELL, _refuse("a Blackwell GPU; the simulated GPU is Hopper", "Use wgmma, SMEM and ACC.")),
+    "mma": _refuse("warp-level tensor-core instructions (mma.sync), which are not simulated", "Use wgmma and ACC."),
     **dict.fromkeys(_SEVERAL_GPUS, _refuse("several GPUs; one is simulated", "Run the kernel of one device.")),
-    **dict.fromkeys(
-        _COMPILED, _refuse("the GPU compiler: it inserts MLIR", "Write it with the language's operations.")
-    ),
 }

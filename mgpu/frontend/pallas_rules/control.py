@@ -107,11 +107,11 @@ def argument_names(jaxpr: Any) -> list[str]:
     names = list(info.arg_names or ()) if info is not None else []
     if len(names) != len(jaxpr.invars):
         names = [""] * len(jaxpr.invars)
-    return [_short_name(name) or f"ref_{index}" for index, name in enumerate(names)]
+    return [short_name(name) or f"ref_{index}" for index, name in enumerate(names)]
 
 
-def _short_name(name: str | None) -> str:
-    """Returns the last name in a path such as `allocs['buffers'][1]`, and the indices after it."""
+def short_name(name: str | None) -> str:
+    """Returns the last name in a path such as `allocs['buffers'][1]`, and the indices after it: `buffers_1`."""
     parts = re.findall(r"[A-Za-z_]\w*|\d+", name or "")
     last = max((index for index, part in enumerate(parts) if not part.isdigit()), default=0)
     return "_".join(parts[last:])

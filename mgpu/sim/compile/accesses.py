@@ -20,7 +20,7 @@ from mgpu.sim.compile.context import Context, Local, Rule
 from mgpu.sim.compile.race_hooks import note_access, note_remote_store
 from mgpu.sim.compile.recording import operands_of, record, site_of
 from mgpu.sim.compile.refs import Selection, read_text, select, write
-from mgpu.sim.compile.scalars import is_integer_scalar
+from mgpu.sim.compile.scalars import assign_value, is_integer_scalar
 from mgpu.sim.compile.synchronisation import barrier_of
 from mgpu.sim.compile.tensor_core import read_accumulators, wait_for_mma
 from mgpu.sim.reductions import combine_function
@@ -117,8 +117,8 @@ def _select(context: Context, view: View, what: str) -> Selection:
 
 def _read(context: Context, view: View, selection: Selection, out: Any) -> None:
     text = read_text(context, selection)
-    scalar = is_integer_scalar(out.aval)
-    context.values[out] = Local(context.emitter.assign(f"{text}.item()" if scalar else f"{text}.copy()"))
+    copy = text if is_integer_scalar(out.aval) else f"{text}.copy()"
+    context.values[out] = Local(assign_value(context, out, copy))
 
 
 def _get(context: Context, equation: Any, path: Path) -> None:

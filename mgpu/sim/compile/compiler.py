@@ -14,13 +14,14 @@ from mgpu.frontend.program import KernelProgram
 from mgpu.frontend.regions import Allocation, Path, ref_aval, regions_of, scoped_allocations
 from mgpu.jax_internals import SourceLine, source_line
 from mgpu.lang.warps import mesh_of_region
+from mgpu.passes.loaded_data import find_loaded
 from mgpu.passes.sites import SitePlan
 from mgpu.sim.compile import operations, race_hooks, refs, scalars, tiles
 from mgpu.sim.compile.context import Context, Known, Local, Options, Storage
 from mgpu.sim.compile.control import Control
 from mgpu.sim.compile.emitter import Emitter
 from mgpu.sim.compile.recording import skip_event
-from mgpu.sim.compile.storage_choice import find_byte_exact
+from mgpu.sim.compile.storage_choice import find_byte_exact, find_slotted
 from mgpu.sim.compile.warps import compile_warp_region, has_warp_regions, refuse_in_warp
 
 
@@ -49,7 +50,7 @@ _PREAMBLE = (
     "engine = wg.engine; process = wg.process; cta = wg.cta; run_work = wg.run_work; record = wg.record",
     "memory = cta.memory; sm_index = cta.sm.index; owed = lead = 0",
 )
-# Values of timing-only runs: shapes no longer matter, so nothing is sliced.
+# `NO_VALUES` is the value of everything that follows from loaded data when only time is simulated.
 _NAMESPACE = {
     "zeros": np.zeros,
     "partial": partial,
@@ -194,6 +195,8 @@ def compile_warpgroup(
         {},
         allocations,
         byte_exact=find_byte_exact(program),
+        slotted=find_slotted(program) if options.numerics else {},
+        loaded=None if options.numerics else find_loaded(program),
         has_warp_regions=has_warp_regions(program),
     )
     return WarpgroupCompiler(context).compile()

@@ -13,8 +13,10 @@ from jax.extend import core as jex_core
 from mgpu.errors import Unsupported
 from mgpu.frontend.program import KernelProgram
 from mgpu.frontend.regions import Allocation, Path
+from mgpu.passes.loaded_data import LoadedData
 from mgpu.passes.sites import SitePlan
 from mgpu.sim.compile.emitter import Emitter
+from mgpu.sim.slots import Slots
 from mgpu.sim.values import carrier_dtype
 
 
@@ -49,6 +51,9 @@ class Storage:
       entry: local that counts how often its shared scope has been entered; "" if it is not shared by the CTA.
       late: local that holds the `LateAllocation` behind `name`, which is None before the warpgroup's first access; ""
         if there is none.
+      tiles: local that holds the list of what each slot of a slotted buffer holds, whose array at `name` then holds no
+        values; "" if it is not slotted.
+      slots: how a slotted buffer is divided.
     """
 
     allocation: Allocation
@@ -56,6 +61,14 @@ class Storage:
     phase: str = ""
     entry: str = ""
     late: str = ""
+    tiles: str = ""
+    slots: Slots | None = None
+
+    def take(self, late: str) -> str:
+        """Returns the statement that sets its locals from a `LateAllocation`."""
+        if self.tiles:
+            return f"{self.name}, {self.tiles} = {late}.get(), {late}.tiles"
+        return f"{self.name} = {late}.get()"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +105,8 @@ class Context:
       values: value of each variable of the regions that are open.
       allocations: what the `run_scoped` at a path allocates as its n-th argument.
       byte_exact: numbers of the allocations that are stored in their own dtype instead of a carrier.
+      slotted: how the slotted buffers are divided, by number of the allocation.
+      loaded: what has no values, if only time is simulated; else None.
       warp: number of the warp whose code is compiled, inside a warp-level region; else None.
       has_warp_regions: whether the program has such regions anywhere.
       used: variables that some equation reads; results of others need not be computed.
@@ -111,6 +126,8 @@ class Context:
     values: dict[Any, Known | Local | Storage]
     allocations: Mapping[tuple[Path, int], Allocation]
     byte_exact: frozenset[int] = frozenset()
+    slotted: Mapping[int, Slots] = dataclasses.field(default_factory=dict)
+    loaded: LoadedData | None = None
     warp: int | None = None
     has_warp_regions: bool = False
     used: set[Any] = dataclasses.field(default_factory=set)  # asked, never iterated
@@ -121,6 +138,14 @@ class Context:
     def is_byte_exact(self, allocation: Allocation) -> bool:
         """True if an allocation is stored in its own dtype, so that its bytes can be seen as another one."""
         return allocation.number in self.byte_exact
+
+    def has_value(self, atom: Any) -> bool:
+        """False for what follows from loaded data in a run that simulates time only: nobody computes it."""
+        return self.loaded is None or not self.loaded.has(atom)
+
+    def holds_values(self, allocation: Allocation) -> bool:
+        """False for what loads, wgmmas, or stores of their results fill in a run that simulates time only."""
+        return self.loaded is None or not self.loaded.fills(allocation.number)
 
     def read(self, atom: Any) -> Known | Local | Storage:
         """Returns the value of a jaxpr variable or literal."""

@@ -6,6 +6,7 @@ A role branch on the warpgroup's own index is decided while compiling, so each w
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,9 +17,9 @@ from mgpu.lang.hopper import AccumulatorSpace
 from mgpu.lang.memory import SMEM
 from mgpu.lang.semaphores import SemaphoreSpace
 from mgpu.sim.compile.context import Context, Known, Local, Storage
-from mgpu.sim.compile.race_hooks import note
+from mgpu.sim.compile.race_hooks import note, note_scope
 from mgpu.sim.compile.recording import record, windowed_loop
-from mgpu.sim.compile.scalars import is_integer_scalar
+from mgpu.sim.compile.scalars import assign_value, is_integer_scalar
 from mgpu.sim.compile.tensor_core import read_accumulators, wait_for_mma, zero_accumulator
 from mgpu.sim.compile.turns import note_scan_turn, note_while_turn
 from mgpu.sim.cta import Scope
@@ -127,8 +128,7 @@ class Control:
             for var, name in zip(inner[num_consts : num_consts + num_carry], names, strict=True):
                 context.values[var] = Local(name)
             for var, atom in zip(inner[num_consts + num_carry :], xs, strict=True):
-                item = f"{context.expression(atom)}[{counter}]"
-                context.values[var] = Local(emitter.assign(f"{item}.item()" if is_integer_scalar(var.aval) else item))
+                context.values[var] = Local(assign_value(context, var, f"{context.expression(atom)}[{counter}]"))
             note_scan_turn(context, counter, length, reverse=params["reverse"])
             emitter.spend(cycles=2)  # loop counter and branch
             context.loop_depth += 1
@@ -144,7 +144,8 @@ class Control:
             context.values[out] = Local(name)
         for out, name in zip(equation.outvars[num_carry:], ys, strict=True):
             dtype = carrier_dtype(out.aval.dtype).name
-            context.values[out] = Local(emitter.assign(f"asarray({name}, {dtype!r}).reshape({tuple(out.aval.shape)})"))
+            stacked = f"asarray({name}, {dtype!r}).reshape({tuple(out.aval.shape)})"
+            context.values[out] = Local(assign_value(context, out, stacked))
 
     def _while(self, context: Context, equation: Any, path: Path) -> None:
         emitter = context.emitter
@@ -204,7 +205,8 @@ class Control:
             storage = _storage(context, context.allocations[path, index])
             context.values[var] = storage
             value = initial[list(region.jaxpr.invars).index(var)]
-            emitter.line(f"{storage.name}[...] = {context.expression(value)}")
+            if context.holds_values(storage.allocation):
+                emitter.line(f"{storage.name}[...] = {context.expression(value)}")
         returned = self.region(context, region.jaxpr, (*path, 0))
         if any(isinstance(var.aval.memory_space, AccumulatorSpace) for var in region.allocated):
             wait_for_mma(context, 0, -1)
@@ -222,7 +224,7 @@ class Control:
 
     def _enter_scope(self, context: Context, path: Path, allocations: list[Allocation]) -> None:
         emitter = context.emitter
-        scope = emitter.constant(Scope(path, tuple(allocations), context.byte_exact))
+        scope = emitter.constant(Scope(path, tuple(allocations), context.byte_exact, context.slotted))
         entries = _entries(allocations[0])
         if context.warp is not None:
             raise context.unsupported(
@@ -235,9 +237,9 @@ class Control:
         emitter.flush()
         emitter.line(f"{names}, = cta.enter({scope}, {entries})")
         for allocation in late:
+            storage = _shared_storage(context, allocation)
             # A warp of its own shares the locals of its warpgroup and cannot set them.
-            first = f"{_late_name(allocation)}.get()" if context.has_warp_regions else "None"
-            emitter.line(f"{_storage_name(allocation)} = {first}")
+            emitter.line(storage.take(_late_name(allocation)) if context.has_warp_regions else f"{storage.name} = None")
         emitter.line(f"{entries} += 1")
         if is_top and context.program.launch.cluster_size > 1:
             # Behind the initialisation stands a cluster barrier, whose time belongs to the CTA's setup.
@@ -247,6 +249,8 @@ class Control:
             note(context, "meet")
             emitter.line("if not cta.sync.arrive_and_wait(process): yield None")
             note(context, "met")
+        if not is_top:
+            note_scope(context, path, [(a, _late_name(a)) for a in late if _is_buffer(a)])
 
 
 def _counter(context: Context, path: Path, carried: Sequence[str], turn: str) -> str:
@@ -258,6 +262,10 @@ def _counter(context: Context, path: Path, carried: Sequence[str], turn: str) ->
 def _is_shared(allocation: Allocation) -> bool:
     space = allocation.aval.memory_space
     return isinstance(space, (BarrierSpace, SemaphoreSpace)) or getattr(space, "kind", None) is SMEM
+
+
+def _is_buffer(allocation: Allocation) -> bool:
+    return getattr(allocation.aval.memory_space, "kind", None) is SMEM
 
 
 def _is_late(allocation: Allocation) -> bool:
@@ -278,21 +286,28 @@ def _storage_name(allocation: Allocation) -> str:
     return f"{letter}{allocation.number}"
 
 
+def _shared_storage(context: Context, allocation: Allocation) -> Storage:
+    """Returns where a buffer, or a barrier array apart from its phase, is that all warpgroups of the CTA share."""
+    late = _late_name(allocation) if _is_late(allocation) and not context.has_warp_regions else ""
+    storage = Storage(allocation, _storage_name(allocation), entry=_entries(allocation), late=late)
+    slots = context.slotted.get(allocation.number)
+    return storage if slots is None else dataclasses.replace(storage, tiles=f"T{allocation.number}", slots=slots)
+
+
 def _storage(context: Context, allocation: Allocation) -> Storage:
     """Emits what makes a fresh allocation, and returns where it is."""
     emitter, aval = context.emitter, allocation.aval
-    late = _late_name(allocation) if _is_late(allocation) and not context.has_warp_regions else ""
     if isinstance(aval.memory_space, BarrierSpace):
         phase = f"phase{allocation.number}"
         emitter.line(f"{phase} = 0")
         if context.has_warp_regions:
             emitter.line(f"{phase}_warps = [0, 0, 0, 0]")
-        return Storage(allocation, _storage_name(allocation), phase, _entries(allocation), late)
+        return dataclasses.replace(_shared_storage(context, allocation), phase=phase)
     if _is_shared(allocation):
-        return Storage(allocation, _storage_name(allocation), entry=_entries(allocation), late=late)
+        return _shared_storage(context, allocation)
     name = f"R{allocation.number}"
     if isinstance(aval.memory_space, AccumulatorSpace):
-        emitter.line(f"{name} = {zero_accumulator(aval)}")
+        emitter.line(f"{name} = {zero_accumulator(context, allocation)}")
     else:
         make = emitter.constant(uninitialised)
         shape, dtype = tuple(aval.shape), emitter.constant(aval.dtype)

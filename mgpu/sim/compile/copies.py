@@ -31,10 +31,10 @@ def _copy_gmem_to_smem(context: Context, equation: Any, path: Path) -> None:
     fill = _FILL[params["oob_mode"]]
     if not params["collective_axes"]:
         source = box.source(fill)
-        target_text = target.text
+        place = target.place
         if not context.options.numerics:
-            target_text = source = "NO_VALUES"
-        call = f"wg.load({target_text}, {source}, {box.box}, {barrier.base}[{slot}], {slot}, {box.num_bytes}, {site})"
+            place, source = "NO_VALUES, ...", "NO_VALUES"
+        call = f"wg.load({place}, {source}, {box.box}, {barrier.base}[{slot}], {slot}, {box.num_bytes}, {site})"
         condition = "True" if predicate is None else context.expression(predicate)
         note_load(context, target, box, f"{barrier.base}[{slot}]", predicate="" if predicate is None else condition)
         emitter.line(call if predicate is None else f"if {condition}: {call}")

@@ -57,9 +57,12 @@ _COMPARING = ("max", "min", "eq", "ne", "lt", "le", "gt", "ge", "select_n", "cla
 # accumulator fragment layout).
 _ROW_SHUFFLES = 2
 _INTEGER_DIVISION = 20  # IMAD and shift sequence that replaces the missing instruction; estimate
+# By a constant: the high half of a product with its reciprocal, a shift and a correction of the sign; a remainder takes
+# a product and a subtraction more (Granlund and Montgomery, "Division by Invariant Integers using Multiplication").
+_CONSTANT_DIVISION = {"div": 4, "rem": 6}
 
 
-def work_of(primitive: str, in_aval: Any, out_aval: Any, *, approx_math: bool) -> Work:
+def work_of(primitive: str, in_aval: Any, out_aval: Any, *, approx_math: bool, by_constant: bool = False) -> Work:
     """Returns the work of an element-wise, conversion or reduction equation.
 
     Args:
@@ -67,10 +70,14 @@ def work_of(primitive: str, in_aval: Any, out_aval: Any, *, approx_math: bool) -
       in_aval: aval of its first array operand.
       out_aval: aval of its result.
       approx_math: whether the approximate instructions may be used.
+      by_constant: whether the second operand is a constant.
     """
     if primitive in _FREE:
         return Work()
-    work = _pipe_work(primitive, in_aval, out_aval, approx_math)
+    if by_constant and primitive in _CONSTANT_DIVISION and not _is_float(np.dtype(in_aval.dtype)):
+        work = Work(alu=math.prod(out_aval.shape) * _CONSTANT_DIVISION[primitive])
+    else:
+        work = _pipe_work(primitive, in_aval, out_aval, approx_math)
     lanes = work.fma + work.alu + work.mufu + work.cvt + work.shuffle
     return work._replace(issue=math.ceil(lanes / LANES_PER_WARP))
 

@@ -9,6 +9,7 @@ from mgpu.sim.compile import (
     annotations,
     boxes,
     copies,
+    inline,
     rearrangements,
     refs,
     semaphores,
@@ -26,4 +27,5 @@ RULES: dict[str, Rule] = {
     **semaphores.RULES,
     **annotations.RULES,
     **rearrangements.RULES,
+    **inline.RULES,
 }

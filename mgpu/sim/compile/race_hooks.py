@@ -7,19 +7,25 @@ in full; `global_races` watches GMEM, in every CTA.
 from __future__ import annotations
 
 import ast
+import math
 import re
 
 import numpy as np
 
 from mgpu.frontend.program import KernelProgram
-from mgpu.frontend.regions import walk
+from mgpu.frontend.regions import Allocation, Path, walk
+from mgpu.lang.barriers import BarrierSpace
 from mgpu.lang.primitive import views_of
+from mgpu.lang.transforms import bits_of
+from mgpu.passes.budget import allocation_bytes
 from mgpu.sim.compile.boxes import BoxText, overlap
 from mgpu.sim.compile.context import Context
 from mgpu.sim.compile.refs import Selection
+from mgpu.sim.compile.tile_cuts import tiles_of
 from mgpu.sim.races import Place
 from mgpu.sim.races.cta import THREADS_PER_WARPGROUP
 from mgpu.sim.races.report import REMOTE_ATOMIC, REMOTE_STORE, TMA_LOAD, TMA_REDUCTION, TMA_STORE, WGMMA
+from mgpu.sim.races.reuse import Extent, ScopeExtents
 
 PREAMBLE = "races = cta.races; global_races = cta.global_races"
 _WRITES = frozenset(("swap", "addupdate", "store", "atomic", "copy_smem_to_gmem"))
@@ -187,12 +193,20 @@ def note_store(context: Context, source: Selection, box: BoxText, *, reduces: bo
     _emit_access(context, what, box.selection, _box_text(context, box), call, predicate, "GMEM")
 
 
-def note_mma(context: Context, operands: list[Selection]) -> None:
-    """Emits the start of a wgmma that reads these operands from SMEM."""
+def note_mma(context: Context, acc: Allocation, operands: list[Selection]) -> None:
+    """Emits the start of a wgmma that adds to an accumulator and reads these operands from SMEM."""
     if context.options.detect_races:
+        place = context.emitter.constant(Place(WGMMA, str(context.emitter.source), acc.name, context.warpgroup))
         accesses = [_access(context, WGMMA, selection, "SMEM", _view_text(selection)) for selection in operands]
         tuples = "".join(f"({access}), " for access in accesses)
-        context.emitter.line(f"if races: races.mma({thread_number(context)}, ({tuples}))")
+        context.emitter.line(f"if races: races.mma({thread_number(context)}, {place}, {acc.number}, ({tuples}))")
+
+
+def note_accumulator_read(context: Context, acc: Allocation) -> None:
+    """Emits that a warpgroup reads an accumulator."""
+    if context.options.detect_races:
+        place = context.emitter.constant(Place("read", str(context.emitter.source), acc.name, context.warpgroup))
+        note(context, "read_accumulator", place, acc.number)
 
 
 def note_remote_store(context: Context, target: Selection, barrier: str, site: int, *, is_atomic: bool) -> None:
@@ -209,6 +223,38 @@ def note(context: Context, event: str, *arguments: object, condition: str = "") 
         rest = "".join(f", {argument}" for argument in arguments)
         test = f"races and {condition}" if condition else "races"
         context.emitter.line(f"if {test}: races.{event}({thread_number(context)}{rest})")
+
+
+def note_scope(context: Context, path: Path, buffers: list[tuple[Allocation, str]]) -> None:
+    """Emits that all warpgroups have come to a scope inside the kernel.
+
+    Args:
+      context: what is being compiled.
+      path: names the scope.
+      buffers: its SMEM buffers, and the locals that hold their `LateAllocation`s.
+    """
+    if context.options.detect_races and buffers:
+        extents = tuple(_extent(context, allocation) for allocation, _ in buffers)
+        scope = context.emitter.constant(ScopeExtents(path, extents))
+        note(context, "enter_scope", scope, f"({''.join(name + ', ' for _, name in buffers)})")
+
+
+def _extent(context: Context, allocation: Allocation) -> Extent:
+    """Returns where a buffer lies: after those of the scopes around it, and after its scope's earlier ones."""
+    before = (
+        other
+        for (path, _), other in context.allocations.items()
+        if (allocation.path[: len(path)] == path and path != allocation.path)
+        or (path == allocation.path and other.number < allocation.number)
+    )
+    begin = sum(allocation_bytes(other) for other in before if not isinstance(other.aval.memory_space, BarrierSpace))
+    shape, space = tuple(allocation.aval.shape), allocation.aval.memory_space
+    tiles = tiles_of(space, len(shape))
+    tiled = next((axis for axis, tile in enumerate(tiles) if tile > 1), len(shape) - 1)
+    sides = tuple(tile if axis <= tiled else side for axis, (side, tile) in enumerate(zip(shape, tiles, strict=True)))
+    rows = tuple(size // side for size, side in zip(shape[: tiled + 1], sides, strict=False))
+    row_bytes = max(1, math.prod(sides) * bits_of(allocation.aval.dtype) // 8)
+    return Extent(begin, row_bytes, rows, sides)
 
 
 def note_semaphore(context: Context, event: str, semaphore: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from mgpu.frontend.regions import Path
 from mgpu.sim.compile.context import Context, Local, Rule
 from mgpu.sim.compile.costs import work_of
-from mgpu.sim.compile.scalars import is_integer_scalar
+from mgpu.sim.compile.scalars import assign_value
 from mgpu.sim.values import carrier_dtype, rounding
 
 _PREFIX: dict[str, Callable[..., Any]] = {
@@ -54,8 +54,7 @@ def _finish(context: Context, equation: Any, text: str) -> None:
     (out,) = equation.outvars
     aval = equation.invars[0].aval
     context.emitter.spend(work=work_of("select_n", aval, out.aval, approx_math=False))
-    text = f"({text}).item()" if is_integer_scalar(out.aval) else text
-    context.values[out] = Local(context.emitter.assign(text))
+    context.values[out] = Local(assign_value(context, out, text))
 
 
 def _starts(context: Context, atoms: Any) -> str:
@@ -106,15 +105,14 @@ def _split(context: Context, equation: Any, path: Path) -> None:
     array = context.expression(equation.invars[0])
     for out, size in zip(equation.outvars, equation.params["sizes"], strict=True):
         index = f"{':, ' * axis}{begin}:{begin + int(size)}"
-        context.values[out] = Local(context.emitter.assign(f"{array}[{index}]"))
+        context.values[out] = Local(assign_value(context, out, f"{array}[{index}]"))
         begin += int(size)
 
 
 def _unstack(context: Context, equation: Any, path: Path) -> None:
     array, before = context.expression(equation.invars[0]), ":, " * int(equation.params["axis"])
     for number, out in enumerate(equation.outvars):
-        suffix = ".item()" if is_integer_scalar(out.aval) else ""
-        context.values[out] = Local(context.emitter.assign(f"{array}[{before}{number}]{suffix}"))
+        context.values[out] = Local(assign_value(context, out, f"{array}[{before}{number}]"))
 
 
 def _dot_general(context: Context, equation: Any, path: Path) -> None:

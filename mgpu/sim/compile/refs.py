@@ -2,13 +2,15 @@
 
 A ref's storage is a NumPy array of the ref's logical shape in its carrier (see `mgpu.sim.values`); tiling and swizzle
 change no value, so views ignore them. A buffer that is bitcast, or shares bytes with another one, is stored in its own
-dtype instead of a carrier (`byte_exact`): then a bitcast is a NumPy view.
+dtype instead of a carrier (`byte_exact`): then a bitcast is a NumPy view. Of a slotted buffer, the selected slot's own
+array is viewed (`mgpu.sim.slots`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -23,6 +25,7 @@ from mgpu.lang.transforms import bits_of
 from mgpu.sim.compile.context import Context, Storage
 from mgpu.sim.compile.tile_cuts import NAMESPACE as TILE_CHECKS
 from mgpu.sim.compile.tile_cuts import check_tiles, tiles_of
+from mgpu.sim.slots import Slots
 from mgpu.sim.values import from_carrier, to_carrier
 
 
@@ -108,10 +111,7 @@ class Selection:
     @property
     def is_whole(self) -> bool:
         """True if nothing is left out."""
-        return all(
-            part.size == size and part.start == 0 and part.stride == 1 and not part.gathers
-            for part, size in zip(self.parts, self.shape, strict=True)
-        )
+        return _is_whole(self.parts, self.shape)
 
     @property
     def is_in_order(self) -> bool:
@@ -121,11 +121,26 @@ class Selection:
     @property
     def text(self) -> str:
         """Expression of the NumPy view."""
-        index = "" if self.is_whole else f"[{', '.join(part.text for part in self.parts)}]"
+        slots = self.storage.slots
+        base = self.base if slots is None else f"{self.storage.tiles}[{self._slot(slots)}]"
+        within = 0 if slots is None else len(slots.counts)
+        parts = self.parts[within:]
+        index = "" if _is_whole(parts, self.shape[within:]) else f"[{', '.join(part.text for part in parts)}]"
         if self.is_in_order:
-            return f"{self.base}{index}"
+            return f"{base}{index}"
         kept = sorted(self.order)
-        return f"{self.base}{index}.transpose({tuple(kept.index(axis) for axis in self.order)})"
+        return f"{base}{index}.transpose({tuple(kept.index(axis) for axis in self.order)})"
+
+    @property
+    def place(self) -> str:
+        """Expressions of an object and of the index in it that a load assigns to."""
+        slots = self.storage.slots
+        return f"{self.text}, ..." if slots is None else f"{self.storage.tiles}, {self._slot(slots)}"
+
+    def _slot(self, slots: Slots) -> str:
+        """Returns the expression of the number of the slot that the selection lies in."""
+        terms = zip(self.parts, slots.pitches, strict=False)
+        return " + ".join(f"{part.start} * {pitch}" if pitch > 1 else f"{part.start}" for part, pitch in terms) or "0"
 
     @property
     def element_offsets(self) -> tuple[str, ...]:
@@ -133,6 +148,13 @@ class Selection:
         pitches = [math.prod(self.shape[axis + 1 :]) for axis in range(len(self.shape))]
         pairs = zip(self.parts, pitches, strict=True)
         return tuple(f"{part.start} * {pitch}" for part, pitch in pairs if part.start != 0)
+
+
+def _is_whole(parts: Sequence[Part], shape: Sequence[int]) -> bool:
+    return all(
+        part.size == size and part.start == 0 and part.stride == 1 and not part.gathers
+        for part, size in zip(parts, shape, strict=True)
+    )
 
 
 def select(context: Context, view: View, *, checked: bool = True, has_values: bool = True) -> Selection:
@@ -149,8 +171,8 @@ def select(context: Context, view: View, *, checked: bool = True, has_values: bo
     """
     storage = context.values[view.ref]
     assert isinstance(storage, Storage)
-    if storage.late and has_values:
-        context.emitter.once(storage.name, f"if {storage.name} is None: {storage.name} = {storage.late}.get()")
+    if storage.late and has_values and context.holds_values(storage.allocation):
+        context.emitter.once(storage.name, f"if {storage.name} is None: {storage.take(storage.late)}")
     selection = _whole(storage, storage.name, tuple(view.base.shape), np.dtype(view.base.dtype))
     aval: Any = view.base
     tiles = tiles_of(aval.memory_space, len(aval.shape))
@@ -335,6 +357,8 @@ def read_text(context: Context, selection: Selection) -> str:
 
 def write(context: Context, selection: Selection, value: str) -> None:
     """Emits the assignment of carried values to a selection."""
+    if not context.holds_values(selection.storage.allocation):
+        return
     target = selection.text
     if not selection.is_in_order:
         target = context.emitter.assign(target, "w")

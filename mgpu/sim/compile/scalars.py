@@ -100,6 +100,16 @@ _BINARY: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
 _WRAPPING = ("add", "sub", "mul", "div")
 
 
+def assign_value(context: Context, out: Any, text: str) -> str:
+    """Assigns the value of a variable, given as an array, to a new local and returns its name.
+
+    Integer and boolean scalars become Python numbers. What has no value in this run is not computed.
+    """
+    if is_integer_scalar(out.aval):
+        return context.emitter.assign(f"({text}).item()" if context.has_value(out) else "0")
+    return context.emitter.assign(text if context.has_value(out) else "NO_VALUES")
+
+
 def is_integer_scalar(aval: Any) -> bool:
     """True for scalars that generated code carries as Python ints or bools."""
     return getattr(aval, "shape", None) == () and (aval.dtype == np.bool_ or jnp.issubdtype(aval.dtype, jnp.integer))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from mgpu.frontend.regions import Path
+from mgpu.frontend.regions import Allocation, Path
 from mgpu.lang.primitive import View
 from mgpu.lang.transforms import bits_of
 from mgpu.sim.compile.context import Context, Local, Rule
-from mgpu.sim.compile.race_hooks import note, note_mma
+from mgpu.sim.compile.race_hooks import note, note_accumulator_read, note_mma
 from mgpu.sim.compile.recording import operands_of, record, site_of
 from mgpu.sim.compile.refs import select
 from mgpu.sim.matmul import matmul_function
@@ -20,18 +20,15 @@ def _wgmma(context: Context, equation: Any, path: Path) -> None:
     emitter = context.emitter
     acc, a, b = operands_of(equation)
     in_registers = not isinstance(a, View)
-    acc_text = select(context, acc).text
-    exact = []  # operands whose buffers hold true bytes
-    in_smem = []
-    if in_registers:
-        a_text = context.expression(a)
-    else:
-        selection = select(context, a, has_values=context.options.numerics)
-        a_text = selection.text
-        in_smem.append(selection)
-        exact.append(context.is_byte_exact(selection.storage.allocation))
-    selection = select(context, b, has_values=context.options.numerics)
-    exact.append(context.is_byte_exact(selection.storage.allocation))
+    accumulator = select(context, acc)
+    acc_text = accumulator.text
+    in_smem = [
+        select(context, operand, has_values=context.options.numerics) for operand in ([b] if in_registers else [a, b])
+    ]
+    a_text = context.expression(a) if in_registers else in_smem[0].text
+    from_bytes = any(context.is_byte_exact(selection.storage.allocation) for selection in in_smem)
+    # What a slot holds does not change when the slot is filled again.
+    may_change = any(selection.storage.slots is None for selection in in_smem)
     site = site_of(context, path)
     record(context, site, Edge.BEGIN)
     m, n = acc.shape
@@ -40,10 +37,10 @@ def _wgmma(context: Context, equation: Any, path: Path) -> None:
     emitter.flush()
     work = "None"
     if context.options.numerics:
-        multiply = emitter.constant(matmul_function(b.dtype, acc.dtype, from_bytes=any(exact)))
-        work = f"({multiply}, {acc_text}, {a_text}, {selection.text})"
+        multiply = emitter.constant(matmul_function(b.dtype, acc.dtype, from_bytes=from_bytes))
+        work = f"({may_change}, {multiply}, {acc_text}, {a_text}, {in_smem[-1].text})"
     shape = emitter.constant((m, n, k))
-    note_mma(context, [*in_smem, selection])
+    note_mma(context, accumulator.storage.allocation, in_smem)
     emitter.line(f"wg.mma({shape}, {bits_of(b.dtype)}, {in_registers}, {work}, {site})")
     record(context, site, Edge.END)
 
@@ -73,7 +70,10 @@ def _accumulator_load(context: Context, equation: Any, path: Path) -> None:
         wait_for_mma(context, wait_n, site_of(context, path))
     (out,) = equation.outvars
     read_accumulators(context)
-    context.values[out] = Local(context.emitter.assign(f"{select(context, acc).text}.copy()"), is_fragment=True)
+    accumulator = select(context, acc)
+    note_accumulator_read(context, accumulator.storage.allocation)
+    text = f"{accumulator.text}.copy()" if context.has_value(out) else "NO_VALUES"
+    context.values[out] = Local(context.emitter.assign(text), is_fragment=True)
 
 
 RULES: dict[str, Rule] = {
@@ -83,6 +83,8 @@ RULES: dict[str, Rule] = {
 }
 
 
-def zero_accumulator(aval: Any) -> str:
+def zero_accumulator(context: Context, allocation: Allocation) -> str:
     """Returns the expression of a fresh accumulator, which starts at zero."""
-    return f"zeros({tuple(aval.shape)}, {carrier_dtype(aval.dtype).name!r})"
+    if not context.holds_values(allocation):
+        return "NO_VALUES"
+    return f"zeros({tuple(allocation.aval.shape)}, {carrier_dtype(allocation.aval.dtype).name!r})"

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import scipy.special
 
-from mgpu.sim.compile.context import Context, Local
+from mgpu.sim.compile.context import Context, Known, Local
 from mgpu.sim.compile.costs import latency_of, work_of
-from mgpu.sim.compile.scalars import is_integer_scalar
+from mgpu.sim.compile.scalars import assign_value
 from mgpu.sim.values import carrier_dtype, convert, from_carrier, is_narrow_float, rounding, to_carrier
 
 
@@ -147,15 +147,14 @@ def compile_tile(context: Context, equation: Any) -> bool:
     (out,) = equation.outvars
     arrays = [atom.aval for atom in equation.invars if hasattr(atom.aval, "shape")]
     largest = max(arrays, key=lambda aval: math.prod(aval.shape), default=out.aval)
-    work = work_of(name, largest, out.aval, approx_math=context.program.params.approx_math)
+    by_constant = len(equation.invars) == 2 and isinstance(context.read(equation.invars[1]), Known)
+    approx_math = context.program.params.approx_math
+    work = work_of(name, largest, out.aval, approx_math=approx_math, by_constant=by_constant)
     if out.aval.shape == () and not arrays:
         context.emitter.spend(cycles=1)
     else:
         context.emitter.spend(work=work)
-    text = expression
-    if is_integer_scalar(out.aval):
-        text = f"({text}).item()"
-    local = context.emitter.assign(text)
+    local = assign_value(context, out, expression)
     operands = [value for value in map(context.read, equation.invars) if isinstance(value, Local)]
     context.emitter.depend([value.name for value in operands], local, latency_of(name, context.device))
     context.values[out] = Local(local, is_fragment=any(value.is_fragment for value in operands))

@@ -14,15 +14,18 @@ Asynchronous work is an agent of its own:
   path is enough). `commit_smem` is a fence for SMEM, so nothing makes a plain write of GMEM visible to TMA in the same
   launch.
 
+Scopes (`run_scoped`) side by side lie in the same bytes of SMEM. What is in flight when one ends has to be over before
+the next one writes there, and what it wrote needs a `commit_smem` before TMA does.
+
 When a CTA exits, its SMEM ends: copies in flight there, and accesses of its peers that it has not waited for, are
 reported like races.
 
 Two deliberate leniences: a read by a warpgroup that an arrival hands over needs no fence before a TMA load overwrites
 what was read, since it has its value by then; and atomics do not race with atomics.
 
-`report.py` words what is found, `shadow.py` remembers what was done to which bytes, `clocks.py` says who knows what,
-`detector.py` compares the two. `cta.py` watches a CTA in full; `cluster.py` watches only what clusters do to each other
-in GMEM, which is cheap.
+`report.py` words what is found, `shadow.py` remembers what was done to which bytes, `reuse.py` hands that over from
+scope to scope, `clocks.py` says who knows what, `detector.py` compares the two. `cta.py` watches a CTA in full;
+`cluster.py` watches only what clusters do to each other in GMEM, which is cheap.
 """
 
 from mgpu.sim.races.cta import CtaRaces

@@ -71,9 +71,10 @@ class Thread:
       stores: its TMA stores.
       tensor_core: the agent of its wgmmas.
       multiplications: wgmmas started so far.
+      accumulated: for each accumulator, where its newest wgmma was started, and which one that is.
     """
 
-    __slots__ = ("agent", "clock", "multiplications", "stores", "tensor_core")
+    __slots__ = ("accumulated", "agent", "clock", "multiplications", "stores", "tensor_core")
 
     def __init__(self, agents: Agents, stores: Stores | None = None) -> None:
         self.agent = agents.own()
@@ -81,6 +82,7 @@ class Thread:
         self.stores = Stores(agents) if stores is None else stores
         self.tensor_core = agents.asynchronous()
         self.multiplications = 0
+        self.accumulated: dict[int, tuple[Any, int]] = {}
 
     def release(self, into: Clock) -> None:
         """Tells somebody what this thread knows; what it does from now on is later."""

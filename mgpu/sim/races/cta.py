@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,9 @@ import numpy as np
 
 from mgpu.sim.races.clocks import Agents, BarrierClock, Clock, Meeting, Thread, join
 from mgpu.sim.races.detector import LaunchRaces, Shadows
-from mgpu.sim.races.report import EXIT, REMOTE_ATOMIC, TMA_REDUCTION, Access, Place
+from mgpu.sim.races.named import NamedMeetings
+from mgpu.sim.races.report import EXIT, REMOTE_ATOMIC, TMA_REDUCTION, Access, Place, missing_order
+from mgpu.sim.races.reuse import LateArray, ScopeExtents, SmemReuse
 from mgpu.sim.races.shadow import Index
 from mgpu.units import WARPS_PER_WARPGROUP
 
@@ -56,6 +59,8 @@ class CtaRaces:
         self._cluster = cluster
         self._threads = [thread for _ in range(num_warpgroups) for thread in _make_threads(launch.agents)]
         self._meeting = Meeting(num_warpgroups)
+        self._named = NamedMeetings()
+        self._reuse = SmemReuse()
         self._completing: dict[tuple[int, int], tuple[int, int]] = {}  # loader and storer of each mbarrier
 
     def _access(self, agent: int, time: int, place: Place) -> Access:
@@ -114,13 +119,24 @@ class CtaRaces:
         for waiting in [thread] if thread % THREADS_PER_WARPGROUP else self._family(thread):
             self._threads[waiting].stores.waited(clock, pending, read_only)
 
-    def mma(self, thread: int, operands: tuple[tuple[Place, np.ndarray, Index], ...]) -> None:
-        """A warpgroup starts a wgmma that reads some regions of SMEM."""
+    def mma(
+        self, thread: int, acc_place: Place, acc: int, operands: tuple[tuple[Place, np.ndarray, Index], ...]
+    ) -> None:
+        """A warpgroup starts a wgmma that adds to accumulator number `acc` and reads some regions of SMEM."""
         own = self._threads[thread]
         own.multiplications += 1
+        own.accumulated[acc] = acc_place, own.multiplications
         for place, array, index in operands:
             access = self._access(own.tensor_core, own.multiplications, place)
             self._launch.read(self._memory.smem, array, index, own.clock, access)
+
+    def read_accumulator(self, thread: int, place: Place, acc: int) -> None:
+        """A warpgroup reads accumulator number `acc`: wgmmas that add to it must be over."""
+        own = self._threads[thread]
+        adding, number = own.accumulated.get(acc, (place, 0))
+        if own.clock.get(own.tensor_core, 0) < number:
+            first, second = self._access(own.tensor_core, number, adding), self._own(thread, place)[1]
+            self._launch.report_region(first, second, f"{place.buffer}[...]", missing_order(first, second))
 
     def mma_waited(self, thread: int, pending: int) -> None:
         """A warpgroup has waited until at most `pending` of its wgmmas are in flight."""
@@ -183,6 +199,22 @@ class CtaRaces:
     def met(self, thread: int) -> None:
         """A warpgroup goes on after a barrier of the whole CTA."""
         join(self._threads[thread].clock, self._meeting.together)
+
+    def arrive_named(self, thread: int, number: int, threads: int, expected: int) -> None:
+        """A warpgroup or warp comes to named barrier `number` with so many of the `expected` threads."""
+        self._named.arrive(self._threads[thread], number, threads, expected)
+
+    def waited_named(self, thread: int, number: int) -> None:
+        """A warpgroup or warp goes on after a named barrier."""
+        self._named.waited(self._threads[thread], number)
+
+    def enter_scope(self, thread: int, scope: ScopeExtents, buffers: tuple[LateArray, ...]) -> None:
+        """A warpgroup has met the others in a scope, whose buffers may take the bytes of scopes that have ended."""
+        together = (
+            self._threads[thread].clock if len(self._threads) == THREADS_PER_WARPGROUP else self._meeting.together
+        )
+        shadow_of = functools.partial(self._launch.shadow, self._memory.smem)
+        self._reuse.enter(scope, buffers, together, shadow_of)
 
     def fork_warps(self, thread: int) -> None:
         """A warpgroup's warps begin to run on their own."""

@@ -42,7 +42,7 @@ class LaunchRaces:
 
     def read(self, shadows: Shadows, array: np.ndarray, index: Index, clock: Clock, access: Access) -> None:
         """Notes a read by somebody who knows `clock`, and compares it with earlier writes."""
-        for state in self._shadow(shadows, array).own(access.place, array, index):
+        for state in self.shadow(shadows, array).own(access.place, array, index):
             earlier = state.write
             if earlier is not None:
                 self._compare_write(earlier, array, index, clock, access)
@@ -52,7 +52,7 @@ class LaunchRaces:
 
     def write(self, shadows: Shadows, array: np.ndarray, index: Index, clock: Clock, access: Access) -> None:
         """Notes a write by somebody who knows `clock`, and compares it with all earlier accesses."""
-        for state in self._shadow(shadows, array).replace(access.place, array, index, access):
+        for state in self.shadow(shadows, array).replace(access.place, array, index, access):
             if state.write is not None:
                 self._compare_write(state.write, array, index, clock, access)
             if state.reads:
@@ -62,7 +62,7 @@ class LaunchRaces:
 
     def update(self, shadows: Shadows, array: np.ndarray, index: Index, clock: Clock, access: Access) -> None:
         """Notes atomics by somebody who knows `clock`, and compares them with earlier reads and writes."""
-        for state in self._shadow(shadows, array).own(access.place, array, index):
+        for state in self.shadow(shadows, array).own(access.place, array, index):
             if state.write is not None:
                 self._compare_write(state.write, array, index, clock, access)
             self._compare(state.reads.values(), array, index, clock, access)
@@ -77,7 +77,7 @@ class LaunchRaces:
           known: what the CTA knows that owns it.
           access: the end.
         """
-        for state in self._shadow(shadows, array).all_states():
+        for state in self.shadow(shadows, array).all_states():
             writes = [] if state.write is None else [state.write]
             for other in (*writes, *state.reads.values(), *state.atomics.values()):
                 if other.cta != access.cta and known.get(other.agent, 0) < other.time:
@@ -87,7 +87,11 @@ class LaunchRaces:
     def report(self, first: Access, second: Access, view: np.ndarray, needs: str) -> None:
         """Notes a race about what a view shows."""
         name = first.place.buffer if second.place.what == EXIT else second.place.buffer
-        self._log.add(first, second, region_text(view, name), needs, self._engine.now)
+        self.report_region(first, second, region_text(view, name), needs)
+
+    def report_region(self, first: Access, second: Access, region: str, needs: str) -> None:
+        """Notes a race about a region in words."""
+        self._log.add(first, second, region, needs, self._engine.now)
 
     def _compare_write(self, earlier: Access, array: np.ndarray, index: Index, clock: Clock, access: Access) -> None:
         agent, time, place, _, _ = earlier
@@ -107,7 +111,7 @@ class LaunchRaces:
             if clock.get(other.agent, 0) < other.time:
                 self.report(other, access, access.place.view(array, *index), missing_order(other, access))
 
-    def _shadow(self, shadows: Shadows, array: np.ndarray) -> Shadow:
+    def shadow(self, shadows: Shadows, array: np.ndarray) -> Shadow:
         """Returns the shadow of the memory that an array shows."""
         shadow = shadows.get(id(array))
         if shadow is None:

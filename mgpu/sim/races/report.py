@@ -102,7 +102,8 @@ class Race:
         if self.second.what == EXIT:
             what = f"{self.first}{other} ({self.region})"
             return f"{where}: the CTA exits at {self.second.line} and does not wait for {what}. {self.needs}"
-        return f"{where}: {what} is not ordered after {self.first}{other}. {self.needs}"
+        reused = ", whose SMEM it takes" if self.first.buffer != self.second.buffer else ""
+        return f"{where}: {what} is not ordered after {self.first}{other}{reused}. {self.needs}"
 
 
 EXIT = "exit"

@@ -13,14 +13,32 @@ import math
 
 import numpy as np
 
+from mgpu.sim.races.clocks import Clock
 from mgpu.sim.races.report import Access, Place
 
 Index = tuple[int, ...]
 Box = list[tuple[int, int]]
 """(start, side) along each dimension."""
-Boxes = dict[tuple[Place, Index], Box]
+Boxes = dict[tuple[Place, Index], "BoxUnits"]
 
 _MOST_KEPT = 8  # states of a region that a write leaves apart, since whoever made them will come again
+
+
+class BoxUnits:
+    """A box, and the units that it is made of.
+
+    Attributes:
+      box: the box.
+      units: sides of a unit when it was looked up last.
+      slices: what selects its units then.
+    """
+
+    __slots__ = ("box", "slices", "units")
+
+    def __init__(self, box: Box) -> None:
+        self.box = box
+        self.units: tuple[int, ...] | None = None
+        self.slices: tuple[slice, ...] = ()
 
 
 class State:
@@ -43,6 +61,40 @@ class State:
         other = State()
         other.write, other.reads, other.atomics = self.write, dict(self.reads), dict(self.atomics)
         return other
+
+    def in_flight(self, known: Clock) -> State | None:
+        """Returns what of it those who know `known` still have to respect; None if nothing.
+
+        That is: accesses that they do not know of, and a write that is not visible to asynchronous units yet.
+        """
+        rest, write = State(), self.write
+        if write is not None and (is_ahead(write, known) or is_uncommitted(write, known)):
+            rest.write = write
+        rest.reads = {agent: read for agent, read in self.reads.items() if is_ahead(read, known)}
+        rest.atomics = {agent: update for agent, update in self.atomics.items() if is_ahead(update, known)}
+        return rest if rest.write is not None or rest.reads or rest.atomics else None
+
+    def add(self, other: State) -> None:
+        """Adds what another state says, of memory in which nobody has been ordered after that."""
+        reads = list(other.reads.values())
+        if self.write is None:
+            self.write = other.write
+        elif other.write is not None:
+            reads.append(other.write)
+        for mine, theirs in ((self.reads, reads), (self.atomics, other.atomics.values())):
+            for access in theirs:
+                if access.agent not in mine or mine[access.agent].time < access.time:
+                    mine[access.agent] = access
+
+
+def is_ahead(access: Access, known: Clock) -> bool:
+    """True if those who know `known` do not know of an access."""
+    return known.get(access.agent, 0) < access.time
+
+
+def is_uncommitted(write: Access, known: Clock) -> bool:
+    """True if a write to SMEM by a warpgroup itself has not been made visible to asynchronous units."""
+    return not write.place.is_asynchronous and known.get(-write.agent, 0) < write.time
 
 
 class Shadow:
@@ -77,6 +129,21 @@ class Shadow:
     def all_states(self) -> list[State]:
         """Returns the states of all units; they may be changed."""
         return [state for state, size in zip(self._states, self._sizes, strict=True) if size]
+
+    def numbered_states(self) -> list[tuple[int, State]]:
+        """Returns all states with their numbers, for `where`."""
+        sized = zip(self._states, self._sizes, strict=True)
+        return [(number, state) for number, (state, size) in enumerate(sized) if size]
+
+    def where(self, number: int) -> np.ndarray:
+        """Returns which units are in a state: a mask whose sides divide the array's, or of a row of its bytes."""
+        return self._numbers == number
+
+    def add(self, box: Box, state: State) -> None:
+        """Adds what a state says to the states of all units of a box of elements."""
+        numbers = self._numbers if self._is_flat else self._find(BoxUnits(box))
+        for found in _counted(numbers):
+            self._states[self._split(numbers, *found)].add(state)
 
     def own(self, place: Place, array: np.ndarray, index: Index) -> list[State]:
         """Returns the states of a region, made such that they describe nothing else: they may be changed."""
@@ -139,17 +206,21 @@ class Shadow:
                 if box is None:
                     numbers = self._regions[key] = self._find_runs(view)
                     return numbers
-                self._boxes[key] = box
+                box = self._boxes[key] = BoxUnits(box)
             numbers = self._regions[key] = self._find(box)
         return numbers
 
-    def _find(self, box: Box) -> np.ndarray:
+    def _find(self, part: BoxUnits) -> np.ndarray:
         """Returns the part of `_numbers` that stands for a box; divides units if the box has parts of some."""
-        units = tuple(math.gcd(unit, *part) for unit, part in zip(self._units, box, strict=True))
-        self._divide(units)
-        parts = zip(box, units, strict=True)
-        slices = [slice(start // unit, (start + side) // unit) for (start, side), unit in parts]
-        return self._numbers[(*slices, ...)]
+        # Other arrays have asked for the same box, mostly when they were divided alike.
+        if part.units != self._units:
+            box = part.box
+            units = tuple(math.gcd(unit, *sides) for unit, sides in zip(self._units, box, strict=True))
+            self._divide(units)
+            pairs = zip(box, units, strict=True)
+            part.units = units
+            part.slices = tuple(slice(start // unit, (start + side) // unit) for (start, side), unit in pairs)
+        return self._numbers[(*part.slices, ...)]
 
     def _find_runs(self, view: np.ndarray) -> np.ndarray:
         """Does the same for a view that is not a box of the array, which becomes a row of bytes."""

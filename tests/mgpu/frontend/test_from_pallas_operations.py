@@ -372,9 +372,23 @@ def test_a_signal_to_another_gpu_is_refused():
         run(body, X, scratch_types=[plgpu.SemaphoreType.REGULAR])
 
 
-def test_inline_mlir_is_refused():
-    def body(x_ref, out_ref):
-        plgpu.inline_mgpu()(lambda context: None)()
+@pytest.mark.skipif(not hasattr(plgpu, "mma"), reason="this JAX has no warp-level tensor-core operation")
+def test_tensor_core_operations_of_older_gpus_are_refused():
+    module: Any = plgpu
 
-    with pytest.raises(Unsupported, match=r"test_from_pallas_operations.py:\d+ inline_mgpu: needs the GPU compiler"):
+    def body(x_ref, out_ref):
+        layouts = [getattr(plgpu.Layout, f"MMA_{name}")(jnp.bfloat16) for name in ("LHS", "RHS")]
+        a, b = (plgpu.layout_cast(jnp.ones((64, 64), jnp.bfloat16), layout) for layout in layouts)
+        acc = plgpu.layout_cast(jnp.zeros((64, 64), jnp.float32), module.Layout.MMA_ACC)
+        out_ref[...] = x_ref[...] * module.mma(acc, a, b).sum().astype(x_ref.dtype)
+
+    with pytest.raises(Unsupported, match=r"operations.py:\d+ (layout MMA_LHS|mma: needs warp-level)"):
+        run(body, X)
+
+
+def test_inlined_code_that_asks_for_the_launch_context_is_refused():
+    def body(x_ref, out_ref):
+        plgpu.inline_mgpu()(lambda context: context.async_copy(x_ref, out_ref))()
+
+    with pytest.raises(Unsupported, match=r"operations.py:\d+ inline_mgpu: .* asks the launch context for async_copy"):
         run(body, X)

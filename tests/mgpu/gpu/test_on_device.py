@@ -1,4 +1,7 @@
-"""On a machine with a GPU (`make test-gpu`): results, what is recorded, and what recording costs."""
+"""On a GPU (`make test-gpu`): results, and what is recorded.
+
+Without one, the same on a stand-in that runs the compiled PTX, where the compiler's packages are.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +20,25 @@ from mgpu.sites import Edge, SiteKind
 from support.examples import load_example
 from support.gpu_compositions import COMPOSITIONS
 from support.gpu_kernels import KERNELS
-
-pytestmark = pytest.mark.gpu
+from support.ptx.stand_in_gpu import stand_in_gpu, unavailable
 
 ALL = KERNELS | COMPOSITIONS
 
 
-@pytest.fixture(autouse=True)
-def _on_gpu(monkeypatch):
-    monkeypatch.setenv("MGPU_TARGET", "gpu")
+@pytest.fixture(
+    autouse=True,
+    params=[
+        pytest.param("gpu", marks=pytest.mark.gpu),
+        pytest.param("stand-in", marks=pytest.mark.skipif(bool(unavailable()), reason=unavailable())),
+    ],
+)
+def _on_gpu(request, monkeypatch, tmp_path_factory):
+    if request.param == "gpu":
+        monkeypatch.setenv("MGPU_TARGET", "gpu")
+        yield
+    else:
+        with stand_in_gpu(tmp_path_factory.mktemp("gpu"), monkeypatch):
+            yield
 
 
 def recording(directory, space=256, **fields):

@@ -1,4 +1,4 @@
-"""`inline_mgpu`: traces everywhere, lowers as JAX's own operation for a GPU, is refused by the simulator."""
+"""`inline_mgpu`: traces everywhere, lowers as JAX's own operation for a GPU; the simulator runs what needs no tiles."""
 
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ SHAPE = (128, 128)
 X = np.ones(SHAPE, np.float32)
 
 
-def _kernel(module, transforms=False):
+def _kernel(module, transforms=False, contexts=None):
     """Adds, inside inlined code, an array and a buffer; doubles the result in the language."""
     layout = module.Layout.WGMMA if transforms else module.Layout.WG_STRIDED(SHAPE, vec_size=4)
     tiled = (module.TilingTransform((8, 32)), module.SwizzleTransform(128)) if transforms else ()
@@ -32,7 +32,8 @@ def _kernel(module, transforms=False):
             return_type=[module.ShapeDtypeStruct(SHAPE, jnp.float32, layout=layout)],
         )
         def add(context: Any, arguments: Any) -> Any:
-            assert isinstance(context, mosaic.LaunchContext)
+            if contexts is not None:
+                contexts.append(type(context))
             if transforms:
                 x = mosaic.FragmentedArray.load_tiled(arguments["ref"], swizzle=128)
             else:
@@ -59,15 +60,24 @@ def _arithmetic(text):
 @pytest.mark.parametrize("transforms", [False, True], ids=["row-major", "tiled"])
 def test_lowers_as_jaxs_own_operation(transforms, monkeypatch):
     monkeypatch.setenv("MGPU_TARGET", "gpu")
-    (ours,) = kernel_texts(lower_for_gpu(_kernel(mgpu, transforms), X))
-    (theirs,) = kernel_texts(lower_for_gpu(_kernel(plgpu, transforms), X))
+    contexts = []
+    (ours,) = kernel_texts(lower_for_gpu(_kernel(mgpu, transforms, contexts), X))
+    (theirs,) = kernel_texts(lower_for_gpu(_kernel(plgpu, transforms, contexts), X))
+    assert contexts[-1] is mosaic.LaunchContext
     assert _arithmetic(ours) == _arithmetic(theirs)
     assert _arithmetic(ours)["arith.addf"] > 0
 
 
-def test_the_simulator_refuses_it_at_the_users_line():
-    with pytest.raises(Unsupported, match=r"test_inline_mgpu.py:\d+ inline_mgpu .* own operations"):
-        _kernel(mgpu)(X)
+@pytest.mark.parametrize("door", [lambda: _kernel(mgpu), lambda: mgpu.from_pallas(_kernel(plgpu))])
+def test_the_simulator_runs_it(door):
+    x = np.arange(X.size, dtype=np.float32).reshape(SHAPE)
+    np.testing.assert_array_equal(door()(x), (x + 1) * 2)
+
+
+@pytest.mark.parametrize("door", [lambda: _kernel(mgpu, True), lambda: mgpu.from_pallas(_kernel(plgpu, True))])
+def test_the_simulator_refuses_tiles_at_the_users_line(door):
+    with pytest.raises(Unsupported, match=r"test_inline_mgpu.py:\d+ inline_mgpu: .*takes a tiled ref.* RefType\(\)"):
+        door()(X)
 
 
 def _call(arg_types, return_type, *args):

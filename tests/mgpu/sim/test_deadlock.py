@@ -86,6 +86,62 @@ def test_a_semaphore_that_nobody_signals_often_enough_names_its_signals():
     assert re.search(r"signals of \S+ come from: test_deadlock\.py:\d+\n", text)
 
 
+def test_waiting_for_a_cta_that_cannot_begin():
+    def body(x, out, smem):
+        del smem  # so large that a CTA fills an SM
+        ready, cta = pl.get_global(mgpu.SemaphoreType.REGULAR), lax.axis_index("cta")
+        pl.when(cta == 139)(lambda: mgpu.semaphore_signal(ready, 139))
+        pl.when(cta < 139)(lambda: mgpu.semaphore_wait(ready))
+        out[...] = x[...]
+
+    with pytest.raises(DeadlockError, match="132 warpgroups wait") as caught:
+        run(body, [mgpu.SMEM((56, 1024), jnp.float32)], grid=(140,), grid_names=("cta",))
+    assert "8 CTAs have not begun: an SM takes one when another exits" in str(caught.value)
+
+
+def test_a_scope_that_only_some_warpgroups_enter():
+    def body(x, out):
+        def scope(smem):
+            smem[...] = x[...]
+
+        pl.when(lax.axis_index("wg") == 0)(
+            lambda: pl.run_scoped(scope, mgpu.SMEM((4,), jnp.int32), collective_axes="wg")
+        )
+
+    expected = r"waits on the other warpgroups of its CTA, to enter a run_scoped together \(1 of 2 warpgroups\)"
+    with pytest.raises(DeadlockError, match=expected) as caught:
+        run(body, num_threads=2, thread_name="wg")
+    assert "one warpgroup waits for what nobody will do" in str(caught.value)
+
+
+def test_a_share_of_a_multicast_that_nobody_announced():
+    def body(x, out, smem, full):
+        first = lax.axis_index("c") == 0
+        pl.when(first)(lambda: mgpu.copy_gmem_to_smem(x, smem, full, collective_axes="c"))
+        mgpu.barrier_wait(full)
+        out[...] = smem[...]
+
+    with pytest.raises(DeadlockError) as caught:
+        run(body, [mgpu.SMEM((4,), jnp.int32), mgpu.Barrier()], cluster=(2,), cluster_names=("c",))
+    assert "phase 0 parity 0 (1 of 1 arrivals, 8 bytes outstanding): CTA 0" in str(caught.value)
+    assert "(0 of 1 arrivals, 8 bytes have landed that no arrival has announced): CTA 1" in str(caught.value)
+
+
+def test_an_arrival_too_many_names_its_warpgroup_and_what_the_phase_waits_for():
+    def body(x, out, smem, full):
+        for _ in range(2):
+            mgpu.copy_gmem_to_smem(x, smem, full)
+        mgpu.barrier_wait(full)
+        out[...] = smem[...]
+
+    message = (
+        r"test_deadlock\.py:\d+ kernel body: full\[0\]: warpgroup 0 arrives at cycle [\d,]+, but phase 0 has taken "
+        r"1 of its 1 arrivals, and waits for bytes to land\. Wait for the phase"
+    )
+    with pytest.raises(mgpu.errors.BarrierError, match=message):
+        run(body, [mgpu.SMEM((4,), jnp.int32), mgpu.Barrier()])
+
+
 def test_a_warp_that_waits_forever_is_named_with_its_line():
     def body(x, out, never):
         @mgpu.warp_map

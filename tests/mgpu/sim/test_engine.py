@@ -1,5 +1,8 @@
 """The event engine: literal timelines, total order, misuse."""
 
+import itertools
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -186,6 +189,37 @@ def test_a_runaway_is_stopped(seed: int | None):
     engine.start(forever(), "loop of WG0")
     with pytest.raises(SimulationError, match=r"runaway simulation: 100 events.*loop of WG0"):
         engine.run()
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+def test_a_check_can_end_a_run_and_changes_nothing_otherwise(seed: int | None):
+    def make(check: Callable[[], object] | None, order: list[tuple[int, int]]) -> Engine:
+        engine = Engine(seed=seed, check=check)
+
+        def sleeper(number: int):
+            for _ in range(3000):
+                yield number % 2 + 1
+                order.append((number, engine.now))
+
+        for number in range(3):
+            engine.start(sleeper(number), f"{number}")
+        return engine
+
+    orders: list[list[tuple[int, int]]] = [[], [], []]
+    calls = itertools.count(1)
+    make(None, orders[0]).run()
+    make(lambda: next(calls), orders[1]).run()
+    assert next(calls) > 5
+    assert orders[1] == orders[0]
+
+    def stop():
+        raise KeyboardInterrupt
+
+    engine = make(stop, orders[2])
+    with pytest.raises(KeyboardInterrupt):
+        engine.run()
+    assert 0 < engine.events < 9000
+    assert orders[2] == orders[0][: len(orders[2])]
 
 
 @pytest.mark.parametrize("value", [-1, 1.0, True, "3"])

@@ -21,6 +21,8 @@ PLAIN = H100.override(
     dram_latency_cycles=600,
     l2_sharing_window_cycles=1000,
     l2_bytes=1_000_000,
+    l2_uneven_fraction=0,
+    l2_partitions=1,
 )
 
 
@@ -242,7 +244,7 @@ def test_whatever_true_lru_keeps_hits_here_too(order: list[int], capacity_boxes:
 
 
 def test_what_sms_of_both_sides_read_takes_room_in_both_partitions_of_l2():
-    two, one = MemorySystem(PLAIN), MemorySystem(PLAIN.override(l2_partitions=1))
+    two, one = MemorySystem(PLAIN.override(l2_partitions=2)), MemorySystem(PLAIN)
     for memory, misses_again in ((two, True), (one, False)):
         buffer = memory.add_buffer(1 << 22, 8192)
         # 75 tiles are 614 400 bytes: they fit into 1 MB once, but not twice.
@@ -253,6 +255,58 @@ def test_what_sms_of_both_sides_read_takes_room_in_both_partitions_of_l2():
         misses = memory.counters.l2_misses
         memory.read(0, 0, tiles[0])
         assert (memory.counters.l2_misses > misses) == misses_again
+
+
+def test_reads_go_to_hbm_ahead_of_writes_that_wait():
+    memory, buffer = make_memory()
+    for row in range(0, 256, 64):
+        memory.write(0, 0, tile(buffer, row, 0))
+    # 32 KiB wait to be written back, 33 cycles of HBM: the read does not wait for them.
+    assert memory.read(0, 1, tile(buffer, 256, 0)) == 9 + 600
+    assert memory.counters.hbm_log.tolist() == [9, 8192]
+    memory.finish(20)
+    # 8.192 cycles of the read; what fits into the 11.808 until the end, then the rest.
+    assert memory.counters.hbm_log.tolist() == [9, 8192, 20, -11808, 41, -(4 * 8192 - 11808)]
+
+
+def test_reads_wait_when_l2_is_full_of_what_has_to_be_written():
+    memory = MemorySystem(PLAIN.override(l2_bytes=16384))
+    buffer = memory.add_buffer(1 << 22, 8192)
+    for row in range(0, 256, 64):
+        memory.write(0, 0, tile(buffer, row, 0))
+    # 16 KiB of 32 have to leave first.
+    assert memory.read(0, 1, tile(buffer, 256, 0)) == 25 + 600
+
+
+def test_writes_and_reads_take_different_ways_through_the_crossbar():
+    memory, buffer = make_memory(64 * 8192)
+    memory.warm(buffer)
+    for column in range(0, 1280, 128):
+        memory.write(0, 0, tile(buffer, 0, column))
+    assert memory.read(0, 1, tile(buffer, 0, 4096)) == 205
+
+
+@pytest.mark.parametrize(
+    ("working_set_mb", "refetched"), [(33.9, 0.0), (38.1, 0.025), (40.9, 0.42), (45.0, 0.70), (49.4, 0.93), (54.3, 1)]
+)
+def test_blocks_that_all_sms_read_again_and_again_leave_an_h100_as_measured(working_set_mb, refetched):
+    """gpu-benches, gpu-l2-cache/h100_pcie.txt: chunks in turn, over and over.
+
+    Measured is time, here as the share of chunks that came from HBM: between 6.88 TB/s with all of them in L2 and
+    1.97 TB/s with none.
+    """
+    memory = MemorySystem(H100)
+    chunk = 128 * 1024
+    chunks = round(working_set_mb * 1e6) // chunk
+    buffer = memory.add_buffer(chunks * chunk, 1024)
+    rounds = 6
+    for turn in range(rounds):
+        if turn == rounds - 1:
+            before = memory.counters.hbm_read_bytes
+        for index in range(chunks):
+            memory.read(10_000 * turn, index % 132, Box(buffer, index * chunk, 1, chunk, 0))
+    share = (memory.counters.hbm_read_bytes - before) / (chunks * chunk)
+    assert share == pytest.approx(refetched, abs=0.16)
 
 
 def test_a_write_that_fills_sectors_in_parts_takes_the_time_of_what_it_moves():

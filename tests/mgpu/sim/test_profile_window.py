@@ -173,6 +173,44 @@ def test_time_that_is_not_recorded_is_in_no_share(example: Any, tmp_path: Path) 
     assert all("not_recorded" not in item.evidence for item in report.advice.items)
 
 
+@pytest.mark.parametrize("window", [range(2), range(1, 4), range(4, 7), range(8, 10), range(11, 12)])
+@pytest.mark.parametrize("steps", [10, 2])
+def test_both_roles_of_a_pipeline_record_the_same_steps(tmp_path: Path, window: range, steps: int) -> None:
+    slots = 3
+
+    def body(x_gmem: Any, out_gmem: Any) -> None:
+        def step(indices: Any, x_smem: Any) -> None:
+            out_gmem[indices[0]] = x_smem[0] + 1
+
+        mgpu.emit_pipeline_warp_specialized(
+            step,
+            grid=(steps,),
+            memory_registers=40,
+            in_specs=[mgpu.BlockSpec((1, 128), lambda i: (i, 0))],
+            max_concurrent_steps=slots,
+            wg_axis="wg",
+            num_compute_wgs=1,
+        )(x_gmem)
+
+    params = mgpu.CompilerParams(
+        profile_space=256, profile_dir=str(tmp_path), profile_window=mgpu.ProfileWindow(iterations=window)
+    )
+    mgpu.kernel(
+        body,
+        out_type=jax.ShapeDtypeStruct((steps, 128), jnp.float32),
+        num_threads=2,
+        thread_name="wg",
+        compiler_params=params,
+    )(np.ones((steps, 128), np.float32))
+    trace = profiler.open(tmp_path)[0].load_trace()
+    wanted = [step % slots for step in window if step < steps]
+    loads = trace.spans.filter(pl.col("kind") == str(SiteKind.TMA_LOAD))
+    waits = trace.waits.filter(pl.col("warpgroup") == 0)  # the last warpgroup loads
+    assert loads["slot"].to_list() == wanted
+    assert waits["slot"].to_list() == wanted
+    assert profiler.check_trace(trace) == []
+
+
 def nested_kernel(window: mgpu.ProfileWindow, directory: Path, *, warp_level: bool = False) -> Capture:
     """Three tiles of four steps each; each step waits for a load of its own."""
 

@@ -13,9 +13,11 @@ import mgpu
 from mgpu import InterpretGPUParams
 from mgpu.devices import load_device
 from mgpu.sim import cta as cta_module
+from mgpu.sim import matmul, products, slots
 from mgpu.sim.cta import CtaState
 from mgpu.sim.engine import Process
 from mgpu.sim.simulation import RunResult, prepare, simulate
+from mgpu.sim.values import uninitialised
 from mgpu.sim.warpgroup import Warpgroup
 from support.kernels import swizzled
 
@@ -96,19 +98,32 @@ def test_waiting_again_for_what_is_over_takes_no_event():
 
 def test_a_cta_without_work_allocates_nothing(monkeypatch):
     made = []
-    uninitialised = cta_module.uninitialised
-    monkeypatch.setattr(cta_module, "uninitialised", lambda *args: made.append(args) or uninitialised(*args))
+    for module in (cta_module, slots):
+        monkeypatch.setattr(module, "uninitialised", lambda *args: made.append(args) or uninitialised(*args))
     result = matmul_result(2, num_ctas=20)
     np.testing.assert_array_equal(result.outputs[0], 2 * TILE)
     assert len(made) == 3
 
 
+@pytest.mark.parametrize("steps", [1, 4, 16])
+def test_a_loop_over_k_is_one_product(monkeypatch, steps):
+    computed = []
+
+    def multiply(acc, a, b):
+        computed.append((a.shape, b.shape))
+        acc += a @ b
+
+    for module in (matmul, products):
+        monkeypatch.setattr(module, "add_product", multiply)
+    np.testing.assert_array_equal(matmul_result(steps).outputs[0], steps * TILE)
+    assert computed == [((TILE, steps * TILE), (steps * TILE, TILE))]
+
+
 def test_time_alone_allocates_no_tiles(monkeypatch):
     made = []
-    uninitialised = cta_module.uninitialised
     monkeypatch.setattr(cta_module, "uninitialised", lambda *args: made.append(args) or uninitialised(*args))
     matmul_result(2, numerics=False)
-    assert len(made) == 1  # the result's own, which the warpgroup writes itself
+    assert made == []
 
 
 def test_a_launch_leaves_nothing_for_the_cyclic_collector():

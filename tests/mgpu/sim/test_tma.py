@@ -75,6 +75,12 @@ def test_a_store_reads_smem_then_becomes_visible():
     assert tma.load(10, rows_of(buffer, 64)).data_at == 10 + 301 + 64, "loads do not queue behind stores"
 
 
+def test_a_store_keeps_smem_until_l2_has_taken_it():
+    # L2 takes 4 B/cycle of what the engine could read at 32.
+    tma, buffer = make_tma(PLAIN.override(l2_write_bandwidth=PLAIN.clock_hz * 4))
+    assert tma.store(0, rows_of(buffer, 64)) == (2048 + 97, 2048 + 145)
+
+
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(1, 64), st.sampled_from([32, 64, 128, 256])), max_size=30))
 def test_the_engine_never_exceeds_a_row_per_cycle(boxes: list[tuple[int, int, int]]):
     tma, buffer = make_tma(H100)

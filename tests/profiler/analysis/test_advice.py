@@ -66,6 +66,14 @@ def test_slots_that_are_released_late_are_named(held_cycles: int, stages: int) -
     assert f"released {held_cycles} cycles (median) after the MMA" in item.evidence
 
 
+def test_the_tensor_cores_rate_is_blamed_only_where_it_binds() -> None:
+    slow = report_of(stages=4, iterations=30, hold_cycles=600)  # the consumers' own code is four fifths of the path
+    assert not [item for item in slow.advice.items if "wider MMAs" in item.remedy]
+    assert "code of the compute warpgroups" in slow.advice.items[0].evidence
+    bound = report_of(stages=6, iterations=30)
+    assert "tensor core's own rate" in find(bound, "wider MMAs").evidence
+
+
 def test_a_tail_wave_is_named() -> None:
     report = report_of(sms=2, num_ctas=3)
     tail = find(report, "last wave")

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from profiler.analysis.what_if import predict_changes
+from profiler.as_measured import as_measured
 from profiler.report import build_report
 from profiler.store import newest_launch, open_profile
 from profiler.trace import Trace
@@ -18,6 +20,8 @@ TOLERANCE = 0.05
 """Loads queue differently when they are issued at other times, which a replay does not know."""
 
 pytest.importorskip("jax")
+
+from benchmarks.streams import COLUMNS, make_stream, rows_of_stream  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +94,42 @@ def test_advice_names_the_ring_that_gains(attention, tmp_path) -> None:
     remedies = [item.remedy for item in report.advice.items]
     (stages,) = (remedy for remedy in remedies if remedy.startswith("one more stage"))
     assert "in every ring (k_full 2 to 3, v_full 2 to 3, +64.0 KiB SMEM" in stages
+
+
+def simulate_stream(folder: Path, stages: int, shared: bool) -> Trace:
+    import mgpu
+
+    shape = {"tiles": 32, "rows": 64, "shared": shared}
+    operand = np.broadcast_to(np.zeros((), np.float32), (rows_of_stream(**shape), COLUMNS))
+    params = mgpu.CompilerParams(profile_space=512, profile_dir=str(folder))
+    options = mgpu.InterpretGPUParams(numerics=False)
+    make_stream(**shape, stages=stages, params=params, interpret=options)(operand)
+    return newest_launch(open_profile(folder)).load_trace()
+
+
+@pytest.mark.parametrize(("stages", "shared"), [(1, False), (2, False), (2, True), (4, True)])
+def test_one_more_stage_gains_what_the_memory_can_deliver(tmp_path, stages, shared) -> None:
+    """Loads that wait for HBM gain nothing once its bandwidth is used; those that L2 delivers gain with each stage."""
+    before = simulate_stream(tmp_path / "before", stages, shared)
+    after = simulate_stream(tmp_path / "after", stages + 1, shared)
+    gain = 1 - after.end / before.end
+    assert (gain < 0.01) == (stages == 2 and not shared)
+    assert predict_changes(before).gain("one more stage in full") == pytest.approx(gain, abs=0.06)
+    # Without a look at HBM, loads that are slower than its bandwidth are taken to come from there.
+    seen = as_measured(before)
+    assert -0.02 < predict_changes(seen).gain("one more stage in full") < gain + 0.06
+
+
+def test_a_launch_at_the_bandwidth_of_hbm_is_called_so(tmp_path) -> None:
+    report = build_report(simulate_stream(tmp_path / "hbm", 3, shared=False))
+    assert report.verdict.startswith("HBM-bound, at 9")
+    first = report.advice.items[0]
+    assert first.remedy.startswith("move fewer bytes")
+    assert "HBM moved 9" in first.evidence
+    assert all(item.gain_share < 0.03 for item in report.advice.items if "one more stage" in item.remedy)
+    shared = build_report(simulate_stream(tmp_path / "l2", 3, shared=True))
+    assert "HBM-bound" not in shared.verdict
+    assert any(item.gain_share > 0.1 for item in shared.advice.items if "one more stage" in item.remedy)
 
 
 def test_no_recording(matmul, tmp_path) -> None:

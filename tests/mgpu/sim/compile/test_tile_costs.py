@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax.experimental import pallas as pl
 
 import mgpu
@@ -75,3 +76,21 @@ def test_an_accumulator_stored_from_registers_touches_a_line_for_eight_elements(
     assert cycles(kernel(jnp.float32), **fast_l2) == 64 * 256 // 8
     # GH200: 128 x 256 float32 from each of two CTAs in 4130 cycles, twice as many lines.
     assert abs(2 * cycles(kernel(jnp.float32), **fast_l2) - 4130) < 50
+
+
+@pytest.mark.parametrize(("operation", "by_constant"), [(jax.lax.div, 4), (jax.lax.rem, 6)])
+def test_dividing_by_a_constant_needs_no_division(operation, by_constant):
+    def kernel(constant, times):
+        def body(x, y, out):
+            values = x[...]
+            divisor = y[...]
+            for _ in range(times):
+                values = operation(values, jnp.int32(7) if constant else divisor)
+            out[...] = values
+
+        return mgpu.kernel(body, out_type=jax.ShapeDtypeStruct((64, 256), jnp.int32))
+
+    x, y = np.full((64, 256), 100, np.int32), np.full((64, 256), 7, np.int32)  # 64 lanes a cycle
+    for constant, instructions in ((True, by_constant), (False, 20)):
+        took = cycles(kernel(constant, 3), x, y) - cycles(kernel(constant, 1), x, y)
+        assert took == 2 * instructions * 64 * 256 // 64

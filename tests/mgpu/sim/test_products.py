@@ -1,0 +1,143 @@
+"""Late products: which wgmmas become one, and what they multiply."""
+
+import numpy as np
+import pytest
+
+from mgpu.sim import products
+from mgpu.sim.matmul import matmul_function
+from mgpu.sim.products import Products
+
+ADD = matmul_function(np.float16, np.float32)
+STEP = 4
+
+
+@pytest.fixture
+def shapes(monkeypatch):
+    """The shapes (m, n, k) of the products that are computed."""
+    found = []
+
+    def multiply(acc, a, b):
+        found.append((*acc.shape, a.shape[1]))
+        acc += a @ b
+
+    monkeypatch.setattr(products, "add_product", multiply)
+    return found
+
+
+def operands(m=8, n=6, k=16):
+    generator = np.random.default_rng(0)
+    return (generator.integers(-8, 8, shape).astype(np.float32) for shape in ((m, k), (k, n)))
+
+
+def issue(queue, acc, a, b, *, steps=(0, 1, 2, 3), in_smem=False, function=None):
+    """Issues a wgmma for each of some steps along k, which end at 10, 20, ..."""
+    for number, step in enumerate(steps):
+        k = slice(step * STEP, (step + 1) * STEP)
+        mma = (10 * (number + 1), in_smem, function or products.add_product, acc, a[:, k], b[k])
+        queue.add(10 * number, mma)
+
+
+def test_steps_that_lie_side_by_side_are_one_product(shapes):
+    a, b = operands()
+    queue, acc = Products(), np.ones((8, 6), np.float32)
+    issue(queue, acc, a, b)
+    queue.retire(0)
+    assert shapes == [(8, 6, 16)]
+    np.testing.assert_array_equal(acc, 1 + a @ b)
+
+
+def test_transposed_operands_too(shapes):
+    a, b = operands()
+    queue, acc = Products(), np.zeros((8, 6), np.float32)
+    issue(queue, acc, np.asfortranarray(a), np.asfortranarray(b))
+    queue.retire(0)
+    assert shapes == [(8, 6, 16)]
+    np.testing.assert_array_equal(acc, a @ b)
+
+
+def test_what_is_in_flight_stays(shapes):
+    a, b = operands()
+    queue, acc = Products(), np.zeros((8, 6), np.float32)
+    issue(queue, acc, a, b)
+    queue.retire(1)
+    np.testing.assert_array_equal(acc, a[:, :12] @ b[:12])
+    queue.retire(0)
+    assert shapes == [(8, 6, 12), (8, 6, 4)]
+    np.testing.assert_array_equal(acc, a @ b)
+
+
+@pytest.mark.parametrize(
+    ("steps", "depths"),
+    [([0, 2, 3], [4, 8]), ([1, 0], [4, 4]), ([0, 0], [4, 4]), ([0, 1, 0, 1], [8, 8])],
+)
+def test_other_steps_are_products_of_their_own(shapes, steps, depths):
+    a, b = operands()
+    queue, acc = Products(), np.zeros((8, 6), np.float32)
+    issue(queue, acc, a, b, steps=steps)
+    queue.retire(0)
+    assert [k for _, _, k in shapes] == depths
+    expected = sum(a[:, step * STEP : (step + 1) * STEP] @ b[step * STEP : (step + 1) * STEP] for step in steps)
+    np.testing.assert_array_equal(acc, expected)
+
+
+def test_copies_of_neighbours_are_products_of_their_own(shapes):
+    """Two arrays may lie behind each other by chance."""
+    a, b = operands()
+    queue, acc = Products(), np.zeros((8, 6), np.float32)
+    for step in range(2):
+        k = slice(step * STEP, (step + 1) * STEP)
+        queue.add(0, (10, False, products.add_product, acc, a[:, k].copy(), b[k]))
+    queue.retire(0)
+    assert [k for _, _, k in shapes] == [4, 4]
+
+
+def test_accumulators_in_turn_are_products_of_their_own(shapes):
+    a, b = operands()
+    queue, accumulators = Products(), [np.zeros((8, 6), np.float32) for _ in range(2)]
+    for step in range(4):
+        issue(queue, accumulators[step % 2], a, b, steps=[step])
+    queue.retire(0)
+    assert [k for _, _, k in shapes] == [4] * 4
+    np.testing.assert_array_equal(sum(accumulators), a @ b)
+
+
+def test_rounding_at_every_step_stays():
+    a, b = operands()
+    queue, acc = Products(), np.full((8, 6), 2048, np.float32)
+    issue(queue, acc, a, b * 0 + 0.25, function=matmul_function(np.float16, np.float16))
+    queue.retire(0)
+    expected = np.full((8, 6), 2048, np.float16)
+    for step in range(4):
+        expected += (a[:, step * STEP : (step + 1) * STEP].sum(1, keepdims=True) * 0.25).astype(np.float16)
+    np.testing.assert_array_equal(acc, expected)
+
+
+def test_smem_is_multiplied_before_it_is_overwritten(shapes):
+    a, b = operands()
+    queue, acc = Products(), np.zeros((8, 6), np.float32)
+    issue(queue, acc, a, b, in_smem=True)
+    queue.before_overwriting(25)
+    assert [k for _, _, k in shapes] == [4, 4]
+    a[:, :8] = 99
+    queue.retire(0)
+    a_before, b_before = operands()
+    np.testing.assert_array_equal(acc, a_before @ b_before)
+
+
+def test_slots_are_not_multiplied_before_they_are_filled_again(shapes):
+    a, b = operands()
+    queue = Products()
+    issue(queue, np.zeros((8, 6), np.float32), a, b)
+    queue.before_overwriting(100)
+    assert shapes == []
+
+
+def test_a_long_loop_is_several_products(shapes):
+    steps = 2 * products.MOST_PENDING
+    a, b = operands(k=steps * STEP)
+    queue, acc = Products(), np.zeros((8, 6), np.float32)
+    issue(queue, acc, a, b, steps=range(steps))
+    assert shapes == [(8, 6, products.MOST_PENDING * STEP)]
+    queue.retire(0)
+    assert len(shapes) == 2
+    np.testing.assert_array_equal(acc, a @ b)
