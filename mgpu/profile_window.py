@@ -9,9 +9,9 @@ Iterations are numbers of the loop's own counter (`fori_loop`, `pl.loop`), so th
 iteration 10 of the consumer are both in or both out. A loop without a counter counts its turns from 0.
 
 That holds where both loops count the same steps, as loops that authors write do, and `emit_pipeline_warp_specialized`
-does. That of JAX's own module, which `from_pallas` translates as it is, loads its first stages in a loop of their own and
-counts the others from 0: its iteration k loads what iteration k + stages of the consumers uses. Widen the window by the
-stages there.
+does. The pipeline of JAX's own module, which `from_pallas` translates as it is, loads its first stages in a loop of
+their own and counts the others from 0: its iteration k loads what iteration k + stages of the consumers uses. Widen the
+window by the stages there.
 """
 
 from __future__ import annotations

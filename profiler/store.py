@@ -29,7 +29,7 @@ from mgpu.profile_dir import CAPTURE_FILE, list_launches
 from profiler.build import build_trace
 from profiler.trace import SCHEMAS, Trace
 
-TABLES_FORMAT = 1
+TABLES_FORMAT = 2
 TABLES_FOLDER = "tables"
 HEADER_FILE = "trace.json"
 _UNITS = {"mgpu.format": str(TABLES_FORMAT), "mgpu.time_unit": "SM cycles since the launch's first moment"}

@@ -77,8 +77,8 @@ An event costs `record_event_cycles` of the warpgroup that records it; `mgpu/dev
 - Four stages of 32 KiB with 64 FFMAs: the chip spends some 45 cycles more on each tile.
 - K5 and K6 of the ladder: with `cuda::barrier` all lanes of two warpgroups arrive twice in each step. What that costs
   is taken from a loop of nothing but arrivals, and seems too much here.
-- K = 512, pipelined: stores of one tile and loads of the next, in all SMs at once, hinder each other more than
-  predicted.
+- K = 512 and 1024, pipelined: stores of one tile and loads of the next, in all SMs at once, hinder each other more than
+  predicted. So these two overtake deeper matmuls of the other kernels; each kernel by itself is in the right order.
 - The softmax hides better under the matmuls than on the chip, so attention without overlap is predicted too fast.
 - Attention without a producer: how the original orders its loads is not published. Here a barrier of the CTA ends each
   block, and then the first consumer refills what both have read; with loads that never wait it is as fast as the full

@@ -105,7 +105,7 @@ class MemoryRole:
             return next_indices(indices, protocol.grid)
 
         indices = loop(first, load_free, first_indices(protocol.grid))
-        # Steps go on being counted, so that step k is the same one to both roles. The first release is slot 0's, whether
+        # Steps go on being counted, so that step k is the same one to both roles. The first release is slot 0's whether
         # the ring began empty or not: if there is a step behind the first ones, these are none or as many as slots.
         loop(protocol.steps, load_released, indices, first=first)
         self._drain()

@@ -7,7 +7,16 @@ import pytest
 import profiler
 from mgpu.errors import CaptureError
 from mgpu.profile_dir import save_launch
-from profiler.store import TABLES_FOLDER, load_trace, newest_launch, open_profile, read_header, read_tables, save_tables
+from profiler.store import (
+    TABLES_FOLDER,
+    TABLES_FORMAT,
+    load_trace,
+    newest_launch,
+    open_profile,
+    read_header,
+    read_tables,
+    save_tables,
+)
 from profiler.trace import SCHEMAS
 from support.captures import ring_capture
 
@@ -52,7 +61,7 @@ def test_tables_are_used_only_while_they_are_newer_than_the_capture(folder) -> N
 
 def test_tables_of_another_format_are_built_again(folder) -> None:
     header = save_tables(dataclasses.replace(load_trace(folder), origin_cycles=-7), folder) / "trace.json"
-    header.write_text(header.read_text().replace('"tables_format": 1', '"tables_format": 99'))
+    header.write_text(header.read_text().replace(f'"tables_format": {TABLES_FORMAT}', '"tables_format": 99'))
     assert load_trace(folder).origin_cycles == 1000
     with pytest.raises(CaptureError, match="format 99"):
         read_tables(folder / TABLES_FOLDER)

@@ -299,10 +299,9 @@ def test_blocks_that_all_sms_read_again_and_again_leave_an_h100_as_measured(work
     chunk = 128 * 1024
     chunks = round(working_set_mb * 1e6) // chunk
     buffer = memory.add_buffer(chunks * chunk, 1024)
-    rounds = 6
-    for turn in range(rounds):
-        if turn == rounds - 1:
-            before = memory.counters.hbm_read_bytes
+    before = 0
+    for turn in range(6):
+        before = memory.counters.hbm_read_bytes
         for index in range(chunks):
             memory.read(10_000 * turn, index % 132, Box(buffer, index * chunk, 1, chunk, 0))
     share = (memory.counters.hbm_read_bytes - before) / (chunks * chunk)
