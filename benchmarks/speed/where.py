@@ -1,8 +1,8 @@
 """Where a simulation spends its processor time: samples of what the main thread executes, by activity.
 
-A timer of processor time interrupts the program. Python handles that at its next call, loop or return from C; so time
-inside NumPy counts for who called it, or for what comes next: a product `a @ b` for the loop that takes products one by
-one, a copy `dst[...] = src` for the call behind it.
+A timer of processor time interrupts the program. Python handles that at its next call or turn of a loop; so time inside
+NumPy counts for what comes next: a copy `dst[...] = src` for the call behind it. Behind each product stands such a call
+while samples are taken.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import collections
 import signal
 from collections.abc import Callable
 from types import FrameType
+
+from mgpu.sim.products import Products
 
 INTERVAL_S = 0.001
 MIN_SAMPLES = 2000
@@ -26,7 +28,7 @@ LAUNCH = "CTAs: start, allocation, exit"
 CHECKS = "race detection"
 RECORDING = "recording and capture"
 
-_BY_FUNCTION = {"multiply_ended": PRODUCTS, "mma_retire": PRODUCTS, "_land": LANDING}
+_BY_FUNCTION = {"multiply_ended": PRODUCTS, "mma_retire": PRODUCTS, "_land": LANDING, "_product_ends": PRODUCTS}
 _BY_FILE = {
     "matmul.py": PRODUCTS,
     "products.py": PRODUCTS,
@@ -59,15 +61,27 @@ def sample(run: Callable[[], object]) -> dict[str, float]:
     def note(_signal: int, frame: FrameType | None) -> None:
         counts[_activity(frame)] += 1
 
+    multiply = Products._multiply_first
+
+    def multiply_and_note(self: Products, limit: int) -> None:
+        multiply(self, limit)
+        _product_ends()
+
     before = signal.signal(signal.SIGPROF, note)
+    Products._multiply_first = multiply_and_note
     signal.setitimer(signal.ITIMER_PROF, INTERVAL_S, INTERVAL_S)
     try:
         while counts.total() < MIN_SAMPLES:
             run()
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
+        Products._multiply_first = multiply
         signal.signal(signal.SIGPROF, before)
     return {activity: count / counts.total() for activity, count in counts.most_common()}
+
+
+def _product_ends() -> None:
+    """Python handles pending signals when a function begins."""
 
 
 def _activity(frame: FrameType | None) -> str:

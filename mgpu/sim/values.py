@@ -15,7 +15,17 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-_NARROW_FLOATS = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3", "float8_e8m0fnu")
+_NARROW_FLOATS = frozenset(
+    np.dtype(dtype)
+    for dtype in (
+        np.float16,
+        ml_dtypes.bfloat16,
+        ml_dtypes.float8_e4m3fn,
+        ml_dtypes.float8_e5m2,
+        ml_dtypes.float8_e4m3,
+        ml_dtypes.float8_e8m0fnu,
+    )
+)
 _FLOAT32_EXPONENT = np.uint32(0x7F800000)
 _FLOAT16_SMALLEST_EXPONENT = np.uint32(113 << 23)  # of 2**-14, the smallest normal float16, in float32
 _THIRTEEN_EXPONENTS = np.uint32(13 << 23)  # float32 has 13 bits of mantissa more than float16
@@ -24,7 +34,7 @@ _FLOAT16_LARGEST_EXPONENT = np.uint32(142 << 23)  # of 2**15: from 65520 on, val
 
 def is_narrow_float(dtype: Any) -> bool:
     """True if `dtype` is a float type that float32 carries."""
-    return np.dtype(dtype).name in _NARROW_FLOATS
+    return np.dtype(dtype) in _NARROW_FLOATS
 
 
 def carrier_dtype(dtype: Any) -> np.dtype:
