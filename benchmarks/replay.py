@@ -131,14 +131,18 @@ def _stream(rows: int, shared: bool) -> Callable[..., Any]:
     )
 
 
+def _count(stages: int) -> str:
+    return "1 stage" if stages == 1 else f"{stages} stages"
+
+
 KERNELS = (
     *(Kernel(f"matmul {size}^3, {stages} stages", _matmul(size), stages) for size, stages in ((1024, 2), (1024, 3))),
     *(Kernel(f"matmul {size}^3, {stages} stages", _matmul(size), stages) for size, stages in ((2048, 3), (4096, 3))),
     Kernel("attention 4 x 2048", _attention(4, 2048, 2), 2),
     Kernel("attention 16 x 1024", _attention(16, 1024, 2), 2),
     Kernel("attention 8 x 1024, one warpgroup", _attention(8, 1024, 1), 2, compute_warpgroups=1),
-    *(Kernel(f"HBM stream, {stages} stages", _stream(64, False), stages, 0) for stages in (1, 2)),
-    *(Kernel(f"L2 stream, {stages} stages", _stream(64, True), stages, 0) for stages in (2, 4)),
+    *(Kernel(f"HBM stream, {_count(stages)}", _stream(64, False), stages, 0) for stages in (1, 2)),
+    *(Kernel(f"L2 stream, {_count(stages)}", _stream(64, True), stages, 0) for stages in (2, 4)),
 )
 
 
