@@ -21,7 +21,7 @@ from mgpu.sites import Edge, SiteKind
 from support.foreign_kernels import STEPS, kernels_of, lowered, ring_copy
 from support.gpu_kernels import KERNELS
 from support.gpu_lowering import kernel_texts, lower_for_gpu, program_of
-from support.ptx_machine import Memory, Thread
+from support.ptx_pieces import Memory, Thread
 
 SMEM_BASE, GMEM_BASE = 1024, 1 << 40
 GAP, INNER, OUTER, TAIL = range(4)

@@ -13,7 +13,7 @@ from mgpu.gpu.capture_reader import track_words
 from mgpu.gpu.recorder import RecordFormat
 from mgpu.params import TraceScope
 from mgpu.sites import Edge
-from support.ptx_machine import Memory, Thread
+from support.ptx_pieces import Memory, Thread
 
 SMEM_BASE, GMEM_BASE = 1024, 1 << 40
 

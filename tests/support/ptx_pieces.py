@@ -1,4 +1,6 @@
-"""A tiny machine for the PTX that the recorder is made of: runs a piece for every thread of some CTAs, in lock step.
+"""Runs the pieces of PTX that the recorder is made of, for every thread of some CTAs, in lock step.
+
+Whole compiled kernels are run by `support.ptx`, which needs the compiler's packages; this needs none.
 
 It knows the instructions that the recorder uses and nothing else, from their description in the PTX ISA. Threads of a
 CTA run one after another within a piece; what they share is memory. Registers declared outside braces persist.
