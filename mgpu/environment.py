@@ -85,6 +85,10 @@ def compute_scale() -> dict[int, float]:
     return parse_compute_scale(os.environ.get(COMPUTE_SCALE, ""))
 
 
+# Of this process: profile directories that kernels asked for and did not get.
+_redirected: set[str] = set()
+
+
 def profile_dir(directory: str) -> str:
     """Returns where kernels that ask for `directory` are recorded."""
     return os.environ.get(PROFILE_DIR, "") or directory
@@ -99,10 +103,17 @@ def recording(space: int, directory: str) -> tuple[int, str]:
     target = profile_dir("")
     if not target:
         return space, directory
+    if directory:
+        _redirected.add(os.path.abspath(directory))
     text = os.environ.get(PROFILE_SPACE, "") or str(DEFAULT_PROFILE_SPACE)
     if not text.isdigit() or not int(text):
         raise ParamsError(f"{PROFILE_SPACE}={text!r}: expected a number of events per track, such as 1024.")
     return space or int(text), target
+
+
+def is_redirected(directory: str | os.PathLike[str]) -> bool:
+    """True if a kernel of this process asked to be recorded into a directory, and was recorded elsewhere."""
+    return os.path.abspath(directory) in _redirected
 
 
 def profile_window(window: ProfileWindow) -> ProfileWindow:

@@ -72,7 +72,8 @@ class Launch:
 def open_profile(path: str | Path) -> list[Launch]:
     """Returns the launches at `path`: a profile directory, one launch folder, or a capture file.
 
-    A script that `mgpu run` made record elsewhere (`mgpu.environment`) finds its launches all the same.
+    A script that `mgpu run` made record elsewhere (`mgpu.environment`) finds its launches all the same, and not those
+    that an earlier run left at `path`.
 
     Raises:
       CaptureError: there is nothing of the kind.
@@ -83,7 +84,7 @@ def open_profile(path: str | Path) -> list[Launch]:
     if (path / CAPTURE_FILE).is_file():
         return [Launch(path / CAPTURE_FILE)]
     elsewhere = environment.profile_dir("")
-    if elsewhere and not (path.is_dir() and list_launches(path)):
+    if elsewhere and (environment.is_redirected(path) or not (path.is_dir() and list_launches(path))):
         path = Path(elsewhere)
     launches = [Launch(folder / CAPTURE_FILE) for folder in list_launches(path)]
     if not launches:

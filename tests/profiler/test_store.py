@@ -5,6 +5,7 @@ import polars as pl
 import pytest
 
 import profiler
+from mgpu import environment
 from mgpu.errors import CaptureError
 from mgpu.profile_dir import save_launch
 from profiler.store import (
@@ -106,6 +107,9 @@ def test_launches_that_mgpu_run_recorded_elsewhere_are_found(tmp_path, monkeypat
         assert [launch.folder.parent.name for launch in open_profile(tmp_path / asked)] == ["elsewhere"]
     save_launch(tmp_path / "own", ring_capture())
     assert [launch.folder.parent.name for launch in open_profile(tmp_path / "own")] == ["own"]
+    monkeypatch.setattr(environment, "_redirected", set())
+    environment.recording(64, str(tmp_path / "own"))  # as a kernel asks that would have recorded there
+    assert [launch.folder.parent.name for launch in open_profile(tmp_path / "own")] == ["elsewhere"]
 
 
 def test_the_newest_launch_and_its_header(tmp_path) -> None:
