@@ -254,5 +254,5 @@ def _mma(findings: Findings) -> Iterator[Advice]:
     if share < _BINDING_SHARE:
         return
     evidence = f"{share:.0%} of the critical path is the tensor core's own rate"
-    remedy = "a smaller dtype, or wider MMAs where N is below 256: a loop at the tensor core's rate gains by nothing else"
+    remedy = "a smaller dtype, or wider MMAs where N is below 256: nothing else helps a loop at the tensor core's rate"
     yield from _replayed(findings, "MMAs take 10% less time", remedy, evidence)
