@@ -115,7 +115,7 @@ def _attention(heads: int, length: int, warpgroups: int) -> Callable[..., Any]:
     make = _ATTENTION["make_attention"]
 
     def launch(stages: int, params: Any, options: Any) -> Any:
-        make.__globals__["STAGES"] = stages
+        make.__globals__["STAGES"] = stages  # a constant of the example
         return make(heads, length, compute_warpgroups=warpgroups, params=params, interpret=options)(
             operand, operand, operand
         )

@@ -208,6 +208,11 @@ def outermost_function(equation: Any) -> types.CodeType | None:
     return users[-1] if users else None
 
 
+def is_internal(module: types.ModuleType) -> bool:
+    """True if a module is one of JAX's own, whose names are not to be replaced."""
+    return module.__name__.startswith("jax._src")
+
+
 def hide_from_source_lines(file: str) -> None:
     """Makes source lines skip frames of `file`, so that an operation is attributed to its caller."""
     _source_info_util.register_exclusion(file)

@@ -12,7 +12,7 @@ HEADING = "## The dashboard's timeline"
 _TEXT = """{heading}
 
 Written by `python -m benchmarks.dashboard`. A launch of {spans:,} spans on 132 SMs, shown in headless Chromium on the
-machine of the server: 2 cores, which {load_average:.0f} processes wanted (load average). A zoom runs from the key press
+machine of the server: 2 cores, at a load average of {load_average:.1f}. A zoom runs from the key press
 until the new window's boxes are drawn: asking, cutting out and merging the boxes, sending, decoding, drawing.
 
 | step | measured | target | ratio |

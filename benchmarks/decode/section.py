@@ -14,8 +14,9 @@ HEADING = "## Reading, analysing and exporting captures"
 _TEXT = """{heading}
 
 Written by `python -m benchmarks.decode`. A capture of {events:,} events on {sms} SMs with the activity of their units,
-a ring pipeline. Each stage runs in a process of its own, {repeats} times, on {machine}, with the capture (and, but for
-the first two, its Trace) already in memory; the least of the times is given, and the rate of that run.
+a ring pipeline. Each stage runs in a process of its own, {repeats} times, on {machine},
+with the capture (and, but for the first two, its Trace) already in memory; the least of the times is given, and the
+rate of that run.
 Load average while measuring: {load:.1f}, this benchmark's own included.
 
 | stage | seconds | CPU s | a second | peak memory |

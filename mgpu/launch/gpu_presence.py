@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 
+from mgpu.jax_internals import is_internal
 from mgpu.launch.device_choice import DeviceChoice
 
 # The CUDA runtime that the simulated GPU is taken to be programmed with: 13.0. Its only use is to be asked for.
@@ -52,4 +53,4 @@ def _replace(undo: contextlib.ExitStack, owner: Any, name: str, value: Any) -> N
 
 def _lacks_cuda(module: Any) -> bool:
     names = getattr(module, "__dict__", {})
-    return names.get("cuda_versions", _NOT_THERE) is None and not module.__name__.startswith("jax._src")
+    return names.get("cuda_versions", _NOT_THERE) is None and not is_internal(module)

@@ -15,7 +15,9 @@ def test_the_clock_rule_survives_the_environment(monkeypatch) -> None:
     numbers = environment.parse_numbers("clock_hz = power_capped, tma_issue_cycles=0")
     assert numbers == {"clock_hz": "power_capped", "tma_issue_cycles": 0}
     assert environment.parse_numbers(environment.format_numbers(numbers)) == numbers
-    device_choice = pytest.importorskip("mgpu.launch.device_choice")
+    pytest.importorskip("jax")
+    from mgpu.launch import device_choice
+
     monkeypatch.setenv(environment.NUMBERS, environment.format_numbers(numbers))
     assert device_choice.choose("h100").device.is_power_capped
 
@@ -24,8 +26,11 @@ def test_factors_on_a_role_reach_the_options_of_a_kernel(monkeypatch) -> None:
     assert environment.parse_compute_scale("1=0.5, 2=0") == {1: 0.5, 2: 0}
     with pytest.raises(ParamsError, match="'producer=2' does not scale a warpgroup's work: expected WARPGROUP=FACTOR"):
         environment.parse_compute_scale("1=0.5,producer=2")
-    kernel = pytest.importorskip("mgpu.launch.kernel")
-    options = pytest.importorskip("mgpu.sim.options").InterpretGPUParams(seed=3, compute_scale={0: 2.0, 1: 2.0})
+    pytest.importorskip("jax")
+    from mgpu.launch import kernel
+    from mgpu.sim.options import InterpretGPUParams
+
+    options = InterpretGPUParams(seed=3, compute_scale={0: 2.0, 1: 2.0})
     assert kernel._options(options) is options
     monkeypatch.setenv(environment.COMPUTE_SCALE, "1=0.5")
     assert kernel._options(options).compute_scale == {0: 2.0, 1: 0.5}
@@ -52,7 +57,9 @@ def test_recording_is_redirected_only_if_asked(monkeypatch) -> None:
 
 
 def test_device_numbers_replace_those_of_any_device(monkeypatch) -> None:
-    device_choice = pytest.importorskip("mgpu.launch.device_choice")
+    pytest.importorskip("jax")
+    from mgpu.launch import device_choice
+
     monkeypatch.setenv(environment.NUMBERS, "mbarrier_hop_cycles=3")
     assert device_choice.choose("h100").device.mbarrier_hop_cycles == 3
     assert device_choice.choose("h100", mbarrier_hop_cycles=5).device.mbarrier_hop_cycles == 3

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from mgpu.errors import Unsupported
 from mgpu.frontend.inline_code import Step
 
 Operation = Callable[..., Any]
@@ -127,7 +128,9 @@ def _function(apply: Operation) -> Operation:
 
 def _position(step: Step, dynamic: tuple[np.ndarray, ...]) -> tuple[Any, ...]:
     if dynamic:
-        raise NotImplementedError("a position that is not a constant")
+        raise Unsupported(
+            "inline_mgpu: an element of a vector at a position that is not a constant. Make it one, or load from a ref."
+        )
     return tuple(step.attributes["static_position"])
 
 

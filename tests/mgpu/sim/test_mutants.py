@@ -15,25 +15,21 @@ from profiler.analysis.categories import time_by_category
 from profiler.build import build_trace
 from support.pipelines import Pipeline, make_kernel, operands, run_checked
 
-PIPELINES = st.builds(
-    Pipeline,
-    stages=st.integers(1, 4),
-    tiles=st.integers(1, 4),
-    turns=st.integers(1, 3),
-    consumers=st.integers(1, 2),
-    out_slots=st.integers(1, 2),
-    in_flight=st.just(0),
-    cluster=st.sampled_from([1, 2]),
-) | st.builds(
-    Pipeline,
-    stages=st.integers(2, 4),
-    tiles=st.integers(1, 4),
-    turns=st.integers(1, 3),
-    consumers=st.integers(1, 2),
-    out_slots=st.integers(1, 2),
-    in_flight=st.just(1),
-    cluster=st.sampled_from([1, 2]),
-)
+
+def pipelines(least_stages, in_flight):
+    return st.builds(
+        Pipeline,
+        stages=st.integers(least_stages, 4),
+        tiles=st.integers(1, 4),
+        turns=st.integers(1, 3),
+        consumers=st.integers(1, 2),
+        out_slots=st.integers(1, 2),
+        in_flight=st.just(in_flight),
+        cluster=st.sampled_from([1, 2]),
+    )
+
+
+PIPELINES = pipelines(1, 0) | pipelines(2, 1)
 SEEDS = st.one_of(st.none(), st.integers(0, 2**32))
 
 

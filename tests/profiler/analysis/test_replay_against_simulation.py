@@ -117,7 +117,7 @@ def test_one_more_stage_gains_what_the_memory_can_deliver(tmp_path, stages, shar
     assert predict_changes(before).gain("one more stage in full") == pytest.approx(gain, abs=0.06)
     # Without a look at HBM, loads that are slower than its bandwidth are taken to come from there.
     seen = as_measured(before)
-    assert -0.02 < predict_changes(seen).gain("one more stage in full") < gain + 0.06
+    assert predict_changes(seen).gain("one more stage in full") == pytest.approx(gain, abs=0.1)
 
 
 def test_a_launch_at_the_bandwidth_of_hbm_is_called_so(tmp_path) -> None:
