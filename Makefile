@@ -57,10 +57,8 @@ test-newest: $(NEWEST_VENV)/.installed-test ## The same with Python 3.12 and the
 	$(NEWEST_VENV)/bin/python $(SUITE)
 
 test-gpu: $(VENV)/.installed-gpu ## Run the tests that need an NVIDIA GPU
-	@mkdir -p build
-	JAX_PLATFORMS=cuda,cpu PYTHONPATH=tests timeout --kill-after=5 475 $(VENV)/bin/python -m pytest -m gpu \
-		-p support.gpu_results --results-json build/test-gpu.json --basetemp build/test-gpu \
-		--timeout 90 --session-timeout 440 $(PYTEST_ARGS)
+	JAX_PLATFORMS=cuda,cpu PYTHONPATH=tests timeout --kill-after=5 475 $(VENV)/bin/python -m support.gpu_suite \
+		build/test-gpu.json -m gpu $(PYTEST_ARGS)
 
 browser-test: $(VENV)/.installed-test ## Drive the dashboard in a real Chromium (CHROMIUM=path to choose one)
 	@test -n '$(CHROMIUM_PATH)' || { echo 'No Chromium found: install one (Debian: apt-get install chromium) or set CHROMIUM=/path/to/it.' >&2; exit 1; }

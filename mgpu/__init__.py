@@ -215,8 +215,14 @@ __all__ = list(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]  # the name
 # Parts of the names in JAX's module that this one does not have, and what such a name needs.
 _ELSEWHERE = {
     ("tmem", "tcgen05", "cluster_cancel", "clustercancel"): "a Blackwell GPU; here is a Hopper GPU: use wgmma and SMEM",
-    ("multimem", "remote_ref", "peermemref"): "several GPUs; one is simulated: run the kernel of one device",
+    ("multimem", "remote_ref", "peermemref", "alloc_semaphore"): (
+        "several GPUs; one is simulated: run the kernel of one device"
+    ),
     ("mma", "wait_gmem_to_smem"): "instructions of GPUs before Hopper: use wgmma, and copies with a barrier",
+    (
+        "im2col",
+    ): "TMA's im2col mode, which is not simulated: copy slices of the input, one for each place in the window",
+    ("gpu_interpret_mode",): "JAX's own interpreter: pass interpret=mgpu.InterpretGPUParams(...) to the kernel",
 }
 
 

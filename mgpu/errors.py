@@ -106,3 +106,11 @@ class MissingPackageError(MgpuError, ImportError):
 
 class RaceWarning(UserWarning):
     """A simulated kernel accesses memory in an order that nothing guarantees; this run's values may be lucky."""
+
+
+class UnrecordedWarning(UserWarning):
+    """A kernel was asked to be recorded, and runs without."""
+
+
+class UnwrittenWarning(UserWarning):
+    """A simulated kernel reads memory that nobody has written; it finds NaN or the least integer there."""

@@ -45,11 +45,15 @@ def check_writable(directory: str | Path) -> Path:
         with tempfile.TemporaryFile(dir=path):
             pass
     except OSError as error:
-        raise CaptureError(
-            f"profile_dir {str(path)!r} cannot be written: {error.strerror or error}. "
-            "Give CompilerParams(profile_dir=...) a directory that you may write to."
-        ) from error
+        raise _not_writable(path, error) from error
     return path
+
+
+def _not_writable(path: Path, error: OSError) -> CaptureError:
+    return CaptureError(
+        f"profile_dir {str(path)!r} cannot be written: {error.strerror or error}. "
+        "Give CompilerParams(profile_dir=...) a directory that you may write to."
+    )
 
 
 def save_launch(directory: str | Path, capture: Capture) -> Path:
@@ -62,9 +66,13 @@ def save_launch(directory: str | Path, capture: Capture) -> Path:
       ParamsError: MGPU_PROFILE_KEEP is not a positive number.
     """
     keep = environment.profile_keep()
-    root = check_writable(directory)
+    root = Path(directory)
     kernel = re.sub(r"[^\w.]+", "_", capture.header.kernel) or "kernel"
-    staging = Path(tempfile.mkdtemp(prefix=".writing-", dir=root))
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=".writing-", dir=root))
+    except OSError as error:
+        raise _not_writable(root, error) from error
     try:
         capture.save(staging / CAPTURE_FILE)
         staging.chmod(0o755)
@@ -110,7 +118,7 @@ def _rename_to_free_number(staging: Path, root: Path, kernel: str) -> Path:
 
 def _last_number(root: Path, kernel: str) -> int:
     """Returns the number of the kernel's newest launch, or one below it: from the index's end, else by listing."""
-    for entry in reversed(_read_entries(root, _TAIL_BYTES)):
+    for entry in _newest_entries(root, _TAIL_BYTES):
         name, number = _parse(entry["launch"])
         if name == kernel:
             return number
@@ -140,25 +148,28 @@ def read_index(directory: str | Path) -> dict[str, dict[str, Any]]:
 
     Launches may be missing there, and deleted ones may still be in it.
     """
-    return {entry.pop("launch"): entry for entry in _read_entries(Path(directory), None)}
+    return {entry.pop("launch"): entry for entry in _oldest_entries(Path(directory))}
 
 
-def _read_entries(root: Path, tail_bytes: int | None) -> list[dict[str, Any]]:
+def _oldest_entries(root: Path) -> list[dict[str, Any]]:
+    return [*_newest_entries(root, None)][::-1]
+
+
+def _newest_entries(root: Path, tail_bytes: int | None) -> Iterator[dict[str, Any]]:
+    """Yields the entries in the last so many bytes of the index, or in all of it, from the newest one on."""
     try:
         with (root / INDEX_FILE).open("rb") as file:
             if tail_bytes is not None:
                 file.seek(max(file.seek(0, os.SEEK_END) - tail_bytes, 0))
             lines = file.read().splitlines()
     except OSError:
-        return []
-    entries = []
-    for line in lines:
+        return
+    for line in reversed(lines):
         # A line that was cut off, at the begin of the tail or by a full disk, is no entry.
         with contextlib.suppress(ValueError):
             entry = json.loads(line)
             if isinstance(entry, dict) and "launch" in entry:
-                entries.append(entry)
-    return entries
+                yield entry
 
 
 def delete_launches(directory: str | Path, folders: Iterable[Path]) -> int:
@@ -186,7 +197,7 @@ def delete_launches(directory: str | Path, folders: Iterable[Path]) -> int:
 
 
 def _shrink_index(root: Path) -> None:
-    entries = [entry for entry in _read_entries(root, None) if (root / entry["launch"]).is_dir()]
+    entries = [entry for entry in _oldest_entries(root) if (root / entry["launch"]).is_dir()]
     staging = root / f".{INDEX_FILE}-{os.getpid()}"
     staging.write_text("".join(json.dumps(entry) + "\n" for entry in entries), "utf-8")
     staging.replace(root / INDEX_FILE)

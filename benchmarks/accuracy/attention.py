@@ -1,11 +1,11 @@
-"""FlashAttention-3's forward pass for head dimension 128, with the parts that its ablation takes away.
+"""FlashAttention-3's forward pass, with the parts that its ablation takes away.
 
-arXiv 2407.08608, section 3 and table 2: a CTA computes 128 query rows with two consumer warpgroups, over key/value
-blocks of 176 rows in two stages each; CTAs are persistent. `ping_pong`: barriers let the consumers take turns on the
-tensor core, so that one's softmax runs under the other's matmuls. `overlap`: a warpgroup's softmax of a block runs
-under its own value matmul of the block before. `specialised`: a producer warpgroup loads; without it the first
-consumer does, after a barrier of the CTA in each block, as in a kernel that knows no slots to be released
-(FlashAttention-2).
+arXiv 2407.08608, section 3 and table 2: each consumer warpgroup of a CTA computes 64 query rows, over key/value blocks
+in two stages each; CTAs are persistent. Tiles are those of the authors' code (github Dao-AILab/flash-attention,
+hopper/flash_fwd_launch_template.h, July 2024). `ping_pong`: barriers let the consumers take turns on the tensor core,
+so that one's softmax runs under the others' matmuls. `overlap`: a warpgroup's softmax of a block runs under its own
+value matmul of the block before. `specialised`: a producer warpgroup loads; without it the first consumer does, after
+a barrier of the CTA in each block, as in a kernel that knows no slots to be released (FlashAttention-2).
 """
 
 from __future__ import annotations
@@ -23,22 +23,34 @@ from jax.experimental import pallas as pl
 import mgpu as plgpu
 from benchmarks.accuracy.pipelines import swizzled
 
-HEAD_DIM = 128
 ROWS = 64
-CONSUMERS = 2
-BLOCK = 176
 STAGES = 2
 NUM_CTAS = 132
-SCALE = math.log2(math.e) / math.sqrt(HEAD_DIM)
 
 
 @dataclasses.dataclass(frozen=True)
 class Attention:
-    """Which of the techniques a kernel uses."""
+    """One kernel.
 
+    Attributes:
+      head_dim: of queries, keys and values.
+      consumers: consumer warpgroups.
+      block: keys in a block. The last block of a length that is no multiple of it counts as a whole one: the original
+        computes all of it, and masks.
+      overlap, ping_pong, specialised: which of the techniques it uses.
+    """
+
+    head_dim: int = 128
+    consumers: int = 2
+    block: int = 176
     overlap: bool = True
     ping_pong: bool = True
     specialised: bool = True
+
+    @property
+    def scale(self) -> float:
+        """Factor of the scores, for exponentials to base 2."""
+        return math.log2(math.e) / math.sqrt(self.head_dim)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,27 +73,28 @@ class _Refs:
 
 
 def make_attention(shape: Attention, heads: int, length: int, dtype: Any = jnp.float16) -> Any:
-    """Returns the kernel; q, k and v are (heads * length, 128), head after head."""
+    """Returns the kernel; q, k and v are (heads * length, head_dim), head after head."""
+    consumers, head_dim = shape.consumers, shape.head_dim
     barrier = partial(plgpu.Barrier, num_barriers=STAGES)
     return plgpu.kernel(
         partial(_body, shape=shape, heads=heads, length=length),
-        out_type=jax.ShapeDtypeStruct((heads * length, HEAD_DIM), dtype),
+        out_type=jax.ShapeDtypeStruct((heads * length, head_dim), dtype),
         scratch_types={
-            "q_smem": swizzled(CONSUMERS, ROWS, HEAD_DIM, dtype=dtype),
-            "k_smem": swizzled(STAGES, BLOCK, HEAD_DIM, dtype=dtype),
-            "v_smem": swizzled(STAGES, BLOCK, HEAD_DIM, dtype=dtype),
-            "q_full": plgpu.Barrier(num_barriers=CONSUMERS),
-            "q_empty": plgpu.Barrier(num_barriers=CONSUMERS),
+            "q_smem": swizzled(consumers, ROWS, head_dim, dtype=dtype),
+            "k_smem": swizzled(STAGES, shape.block, head_dim, dtype=dtype),
+            "v_smem": swizzled(STAGES, shape.block, head_dim, dtype=dtype),
+            "q_full": plgpu.Barrier(num_barriers=consumers),
+            "q_empty": plgpu.Barrier(num_barriers=consumers),
             "k_full": barrier(),
             "v_full": barrier(),
-            "k_empty": barrier(num_arrivals=CONSUMERS),
-            "v_empty": barrier(num_arrivals=CONSUMERS),
-            "turn": plgpu.Barrier(num_barriers=CONSUMERS),
-            "block_done": plgpu.Barrier(num_arrivals=CONSUMERS),
+            "k_empty": barrier(num_arrivals=consumers),
+            "v_empty": barrier(num_arrivals=consumers),
+            "turn": plgpu.Barrier(num_barriers=consumers),
+            "block_done": plgpu.Barrier(num_arrivals=consumers),
         },
         grid=(NUM_CTAS,),
         grid_names=("cta",),
-        num_threads=CONSUMERS + shape.specialised,
+        num_threads=consumers + shape.specialised,
         thread_name="wg",
         compiler_params=plgpu.CompilerParams(approx_math=True),
         name="attention",
@@ -93,37 +106,38 @@ def _body(
 ) -> None:
     refs = _Refs(q_gmem, k_gmem, v_gmem, out_gmem, **scratch)
     warpgroup = lax.axis_index("wg")
-    tiles_per_head = length // (CONSUMERS * ROWS)
-    num_tiles, num_blocks = heads * tiles_per_head, length // BLOCK
+    consumers = shape.consumers
+    tiles_per_head = -(-length // (consumers * ROWS))
+    num_tiles, num_blocks = heads * tiles_per_head, -(-length // shape.block)
     turns = -(-num_tiles // NUM_CTAS)
 
     def each_tile(run: Any) -> None:
         def turn(index: Any, _: None) -> None:
             tile = index * NUM_CTAS + lax.axis_index("cta")
-            first_row = tile * CONSUMERS * ROWS
             first_key = lax.div(tile, tiles_per_head) * length
-            pl.when(tile < num_tiles)(lambda: run(index, first_row, first_key))
+            first_query = lax.rem(tile, tiles_per_head) * consumers * ROWS
+            pl.when(tile < num_tiles)(lambda: run(index, first_query, first_key))
 
         lax.fori_loop(0, turns, turn, None)
 
     if shape.specialised:
 
-        @pl.when(warpgroup == CONSUMERS)
+        @pl.when(warpgroup == consumers)
         def _produce() -> None:
-            plgpu.set_max_registers(24, action="decrease")
-            each_tile(partial(_load_tile, refs, num_blocks))
+            plgpu.set_max_registers(24 if consumers == 2 else 32, action="decrease")
+            each_tile(partial(_load_tile, refs, shape, num_blocks))
 
-    @pl.when(warpgroup < CONSUMERS)
+    @pl.when(warpgroup < consumers)
     def _consume() -> None:
         if shape.specialised:
-            plgpu.set_max_registers(240, action="increase")
+            plgpu.set_max_registers(240 if consumers == 2 else 160, action="increase")
         if shape.ping_pong:
-            pl.when(warpgroup == 1)(lambda: plgpu.barrier_arrive(refs.turn.at[0]))
-        each_tile(partial(_attend_tile, refs, shape, num_blocks, warpgroup))
+            pl.when(warpgroup == consumers - 1)(lambda: plgpu.barrier_arrive(refs.turn.at[0]))
+        each_tile(partial(_attend_tile, refs, shape, num_blocks, length, warpgroup))
 
 
 def _load_queries(refs: _Refs, first_row: Any) -> None:
-    for consumer in range(CONSUMERS):
+    for consumer in range(refs.q_smem.shape[0]):
         rows = refs.q_gmem.at[pl.ds(first_row + consumer * ROWS, ROWS)]
         plgpu.copy_gmem_to_smem(rows, refs.q_smem.at[consumer], refs.q_full.at[consumer])
 
@@ -133,39 +147,46 @@ def _load_block(refs: _Refs, count: Any, row: Any, which: str) -> None:
     full, empty = getattr(refs, f"{which}_full"), getattr(refs, f"{which}_empty")
     slot = lax.rem(count, STAGES)
     pl.when(count >= STAGES)(lambda: plgpu.barrier_wait(empty.at[slot]))
-    plgpu.copy_gmem_to_smem(gmem.at[pl.ds(row, BLOCK)], smem.at[slot], full.at[slot])
+    plgpu.copy_gmem_to_smem(gmem.at[pl.ds(row, smem.shape[1])], smem.at[slot], full.at[slot])
 
 
-def _load_tile(refs: _Refs, num_blocks: int, turn: Any, first_row: Any, first_key: Any) -> None:
-    for consumer in range(CONSUMERS):
+def _load_tile(refs: _Refs, shape: Attention, num_blocks: int, turn: Any, first_query: Any, first_key: Any) -> None:
+    for consumer in range(shape.consumers):
         pl.when(turn > 0)(partial(plgpu.barrier_wait, refs.q_empty.at[consumer]))
-    _load_queries(refs, first_row)
+    _load_queries(refs, first_key + first_query)
 
     def load(block: Any, _: None) -> None:
-        count, row = turn * num_blocks + block, first_key + block * BLOCK
+        count, row = turn * num_blocks + block, first_key + block * shape.block
         _load_block(refs, count, row, "k")
         _load_block(refs, count, row, "v")
 
     lax.fori_loop(0, num_blocks, load, None)
 
 
-def _softmax(scores: jax.Array, largest: jax.Array, total: jax.Array) -> tuple[jax.Array, ...]:
+def _softmax(scores: jax.Array, largest: jax.Array, total: jax.Array, scale: float) -> tuple[jax.Array, ...]:
     """Returns probabilities, and what rescales, the new running maximum and sum."""
-    new_largest = jnp.maximum(largest, scores.max(axis=1) * SCALE)
+    new_largest = jnp.maximum(largest, scores.max(axis=1) * scale)
     rescale = jnp.exp2(largest - new_largest)
-    shifted = scores * SCALE - lax.broadcast_in_dim(new_largest, scores.shape, (0,))
+    shifted = scores * scale - lax.broadcast_in_dim(new_largest, scores.shape, (0,))
     probabilities = jnp.exp2(shifted)
     return probabilities, rescale, new_largest, total * rescale + probabilities.sum(axis=1)
 
 
 def _attend_tile(
-    refs: _Refs, shape: Attention, num_blocks: int, warpgroup: Any, turn: Any, first_row: Any, first_key: Any
+    refs: _Refs,
+    shape: Attention,
+    num_blocks: int,
+    length: int,
+    warpgroup: Any,
+    turn: Any,
+    first_query: Any,
+    first_key: Any,
 ) -> None:
     queries, dtype = refs.q_smem.at[warpgroup], refs.q_smem.dtype
-    mine, other = refs.turn.at[warpgroup], refs.turn.at[1 - warpgroup]
+    mine, other = refs.turn.at[warpgroup], refs.turn.at[lax.rem(warpgroup + 1, shape.consumers)]
     if not shape.specialised:
-        pl.when(warpgroup == 0)(lambda: _load_queries(refs, first_row))
-        load_ahead = partial(_load_ahead, refs, num_blocks, turn, first_key, warpgroup)
+        pl.when(warpgroup == 0)(lambda: _load_queries(refs, first_key + first_query))
+        load_ahead = partial(_load_ahead, refs, shape, num_blocks, turn, first_key, warpgroup)
         for which in ("k", "v"):
             for block in range(STAGES):
                 load_ahead(which, block)
@@ -183,14 +204,14 @@ def _attend_tile(
     plgpu.barrier_wait(refs.q_full.at[warpgroup])
     first = turn * num_blocks
     one_block = _overlapped_block if shape.overlap else _plain_block
-    step = partial(one_block, refs, queries, dtype, take_turn, pass_turn, load_ahead, first)
+    step = partial(one_block, refs, shape, queries, take_turn, pass_turn, load_ahead, first)
     zero = jnp.zeros((ROWS,), jnp.float32)
-    carry = (jnp.zeros((ROWS, HEAD_DIM), jnp.float32), jnp.full((ROWS,), -jnp.inf, jnp.float32), zero)
+    carry = (jnp.zeros((ROWS, shape.head_dim), jnp.float32), jnp.full((ROWS,), -jnp.inf, jnp.float32), zero)
     if shape.overlap:
         take_turn()
         scores = _scores(refs, queries, lax.rem(first, STAGES))
         pass_turn()
-        probabilities, _, largest, total = _softmax(scores, carry[1], carry[2])
+        probabilities, _, largest, total = _softmax(scores, carry[1], carry[2], shape.scale)
         if load_ahead is not None:
             load_ahead("k", STAGES)
         carry = lax.fori_loop(1, num_blocks, step, (carry[0], largest, total, probabilities.astype(dtype)))
@@ -202,15 +223,19 @@ def _attend_tile(
         out = carry[0]
     plgpu.barrier_arrive(refs.q_empty.at[warpgroup])
     inverse = lax.broadcast_in_dim(1 / carry[2], out.shape, (0,))
-    refs.out_gmem[pl.ds(first_row + warpgroup * ROWS, ROWS), :] = (out * inverse).astype(dtype)
+    own_query = first_query + warpgroup * ROWS
+
+    @pl.when(own_query < length)
+    def _store() -> None:
+        refs.out_gmem[pl.ds(first_key + own_query, ROWS), :] = (out * inverse).astype(dtype)
 
 
 def _load_ahead(
-    refs: _Refs, num_blocks: int, turn: Any, first_key: Any, warpgroup: Any, which: str, block: Any
+    refs: _Refs, shape: Attention, num_blocks: int, turn: Any, first_key: Any, warpgroup: Any, which: str, block: Any
 ) -> None:
     @pl.when(jnp.logical_and(warpgroup == 0, block < num_blocks))
     def _load() -> None:
-        _load_block(refs, turn * num_blocks + block, first_key + block * BLOCK, which)
+        _load_block(refs, turn * num_blocks + block, first_key + block * shape.block, which)
 
 
 def _end_block(refs: _Refs, load_ahead: Any, keys: Any, values: Any) -> None:
@@ -229,7 +254,7 @@ def _scores(refs: _Refs, queries: Any, slot: Any) -> jax.Array:
         plgpu.wgmma(acc, queries, plgpu.transpose_ref(refs.k_smem.at[slot], (1, 0)))
         return acc[...]
 
-    scores = pl.run_scoped(multiply, plgpu.ACC((ROWS, BLOCK)))
+    scores = pl.run_scoped(multiply, plgpu.ACC((ROWS, refs.k_smem.shape[1])))
     plgpu.barrier_arrive(refs.k_empty.at[slot])
     return scores
 
@@ -249,8 +274,8 @@ def _add_values(refs: _Refs, slot: Any, out: jax.Array, probabilities: jax.Array
 
 def _plain_block(
     refs: _Refs,
+    shape: Attention,
     queries: Any,
-    dtype: Any,
     take_turn: Any,
     pass_turn: Any,
     load_ahead: Any,
@@ -264,17 +289,17 @@ def _plain_block(
     take_turn()
     scores = _scores(refs, queries, slot)
     pass_turn()
-    probabilities, rescale, largest, total = _softmax(scores, largest, total)
+    probabilities, rescale, largest, total = _softmax(scores, largest, total, shape.scale)
     out = out * lax.broadcast_in_dim(rescale, out.shape, (0,))
-    out = _add_values(refs, slot, out, probabilities.astype(dtype))
+    out = _add_values(refs, slot, out, probabilities.astype(queries.dtype))
     _end_block(refs, load_ahead, block + STAGES, block + STAGES)
     return out, largest, total
 
 
 def _overlapped_block(
     refs: _Refs,
+    shape: Attention,
     queries: Any,
-    dtype: Any,
     take_turn: Any,
     pass_turn: Any,
     load_ahead: Any,
@@ -298,11 +323,11 @@ def _overlapped_block(
             pass_turn()
             scores = plgpu.wgmma_accumulator_load(scores_acc, wait_n=1)
             plgpu.barrier_arrive(refs.k_empty.at[slot])
-            p, rescale_ref[...], largest_ref[...], total_ref[...] = _softmax(scores, largest, total)
+            p, rescale_ref[...], largest_ref[...], total_ref[...] = _softmax(scores, largest, total, shape.scale)
             plgpu.wgmma_wait(0)
-            p_ref[...] = p.astype(dtype)
+            p_ref[...] = p.astype(queries.dtype)
 
-        pl.run_scoped(issue, plgpu.ACC((ROWS, BLOCK)))
+        pl.run_scoped(issue, plgpu.ACC((ROWS, shape.block)))
 
     state: Any = (plgpu.ACC.init(out), probabilities, total, largest, total)
     out, probabilities, rescale, largest, total = pl.run_state(both)(state)

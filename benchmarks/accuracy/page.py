@@ -29,9 +29,9 @@ _TAIL = """
 | `l2_queueing_fraction` | the six points with direct release of the first group | all kernels |
 | `l2_partial_sector_bytes` | cycle counters in two kernels of the ladder, not their rates | stores of single elements |
 | `relaunch_gap_ns` | two points of the depth group | kernels with more CTAs than fit |
-| clock at full load | 1.58 GHz: GH200 V03; 1.42 and 1.28 GHz: a point each of the last two groups | times, not cycles |
+| clock at full load | 1.58 GHz: GH200 V03; 1.42, 1.28 GHz: one point of depth, one of attention | times, not cycles |
 | `power_base_load`, `power_hbm_bandwidth` | GH200 V03, which is not on this page | times, not cycles |
-| two times of a probe's own loop | the second group, six stages over one tile in L2 | that probe |
+| times of a probe's own loop | second group, six stages over one tile in L2; last group, boxes of 1 KiB | that probe |
 
 Every other number is what its source measured, and every kernel is written after its source's code. Where that does
 what the language cannot say, its cost was measured elsewhere: arrivals of single lanes in K2 to K6 of the ladder (GH200
@@ -83,6 +83,13 @@ An event costs `record_event_cycles` of the warpgroup that records it; `mgpu/dev
 - Attention without a producer: how the original orders its loads is not published. Here a barrier of the CTA ends each
   block, and then the first consumer refills what both have read; with loads that never wait it is as fast as the full
   kernel, with loads a block later it takes half as long again.
+- Attention by head dimension: the clock that one kernel with head dimension 128 fixes stands for what is left out of
+  its softmax too. With head dimension 256 the softmax is half as large beside the matmuls, so the clock is too low;
+  with 64 it is twice as large, so long rows, which hide it completely here, are predicted too fast.
+- Loads from HBM: with many bytes in flight the chip reads 3.1 to 3.2 TB/s, 5 to 9 % more than `hbm_bandwidth`; with
+  0.8 MB in each turn of the ring (24 CTAs) less, because requests queue before the bandwidth is used up.
+- Tiles with steps of 64 to 192 KiB: a load that has to be there before anything else goes on takes longer than
+  predicted, above all one of 96 KiB under the wgmmas of two warpgroups (128 x 256 x 128, two buffers).
 - The source of the depth group gives L2 hit rates of 86 and 89 % for K = 16384. A wave of tiles that fetches each line
   once has 83 %, and so has the model: where the rest comes from is not known.
 """

@@ -8,7 +8,7 @@ from benchmarks.accuracy.points import GROUPS, Point
 
 SIZE, MARGIN = 520, 50
 # Okabe and Ito's palette, which colour-blind readers can tell apart; one for each group.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#56b4e9", "#e69f00", "#999999", "#7f4f24")
 TOLERANCE = 0.12
 
 
@@ -44,9 +44,10 @@ def render_plot(points: Mapping[str, Sequence[Point]]) -> str:
     for number, (name, found) in enumerate(points.items()):
         unit = max(point.measured for point in found)
         colour = COLOURS[number]
+        title = GROUPS[name].title.removeprefix("Never fitted: ").partition(",")[0]
         parts.append(
-            f'<circle cx="{x(0.66)}" cy="{y(0.3 - 0.06 * number)}" r="4" fill="{colour}"/>'
-            f'<text x="{x(0.69)}" y="{y(0.3 - 0.06 * number) + 4}">{GROUPS[name].title.partition(",")[0]}</text>'
+            f'<circle cx="{x(0.66)}" cy="{y(0.52 - 0.055 * number)}" r="4" fill="{colour}"/>'
+            f'<text x="{x(0.69)}" y="{y(0.52 - 0.055 * number) + 4}">{title}</text>'
         )
         for point in found:
             where = f'cx="{x(point.measured / unit)}" cy="{y(point.predicted / unit)}" r="4"'

@@ -6,11 +6,13 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from benchmarks.accuracy.attention import BLOCK, HEAD_DIM, Attention, make_attention
+from benchmarks.accuracy.attention import Attention, make_attention
+from benchmarks.accuracy.blocked import Blocked, make_blocked_matmul
 from benchmarks.accuracy.coupled_pipelines import COLUMNS, DEPTH, ROWS, WALK_TILES, make_coupled_pipeline
 from benchmarks.accuracy.gluon import KINDS, make_gluon_matmul
 from benchmarks.accuracy.matmuls import Matmul, make_matmul
 from benchmarks.accuracy.pipelines import NUM_TILES, TILE_K, TILE_M, make_pipeline
+from benchmarks.accuracy.rings import ROW_BYTES, make_ring, ring_steps
 from benchmarks.accuracy.timing import BF16, F16, time_kernel
 from mgpu.devices import POWER_CAPPED, Device
 
@@ -107,10 +109,12 @@ _FAST_CU = {
 }
 
 
-def _time_matmul(kernel: Any, size: tuple[int, int, int], dtype: Any, device: Device) -> tuple[float, Device]:
+def _time_matmul(
+    kernel: Any, size: tuple[int, int, int], dtype: Any, device: Device, *, warm_l2: bool = True
+) -> tuple[float, Device]:
     """Returns Tflop/s, and the device with the clock that it settled at: a good guess for the next kernel."""
     m, n, k = size
-    timing = time_kernel(kernel, [((m, k), dtype), ((k, n), dtype)], device)
+    timing = time_kernel(kernel, [((m, k), dtype), ((k, n), dtype)], device, warm_l2=warm_l2)
     return 2.0 * m * n * k / timing.seconds / 1e12, dataclasses.replace(device, clock_hz=timing.clock_hz)
 
 
@@ -122,6 +126,17 @@ def _fast_cu(device: Device) -> Iterator[Point]:
     for name, (measured, shape) in _FAST_CU.items():
         rate, device = _time_matmul(make_matmul(shape, *_LADDER_SIZE), _LADDER_SIZE, BF16, device)
         yield Point(name, measured, rate)
+
+
+_FAST_CU_SIZES = {("K8", 6144): 774.4, ("K8", 8192): 799.1, ("K11", 8192): 807.7, ("K8", 12288): 784.0}
+
+
+def _fast_cu_sizes(device: Device) -> Iterator[Point]:
+    device = device.override(clock_hz=POWER_CAPPED)
+    shapes = {name.partition(" ")[0]: shape for name, (_, shape) in _FAST_CU.items()}
+    for (kernel, size), measured in _FAST_CU_SIZES.items():
+        rate, device = _time_matmul(make_matmul(shapes[kernel], size, size, size), (size, size, size), BF16, device)
+        yield Point(f"{kernel}, {size}", measured, rate)
 
 
 _GLUON = {
@@ -145,6 +160,30 @@ def _gluon(device: Device) -> Iterator[Point]:
             yield Point(f"K = {k}, {kind}", value, rate, is_fit=(k, kind) in _GLUON_FITS)
 
 
+# Tile, warpgroups, buffers, CTAs on an SM -> Tflop/s. One buffer: 05-wgmma.py; several: 07-persistence.py.
+_TILES = {
+    Blocked(128, 256, 256, 2, 1, 1): 412.14,
+    Blocked(256, 128, 256, 2, 1, 1): 387.74,
+    Blocked(64, 256, 128, 1, 1, 2): 474.03,
+    Blocked(64, 128, 256, 1, 1, 2): 355.60,
+    Blocked(128, 128, 128, 1, 1, 2): 441.88,
+    Blocked(128, 128, 128, 2, 1, 2): 380.08,
+    Blocked(128, 256, 128, 2, 2, 1): 489.26,
+    Blocked(128, 256, 64, 2, 3, 1): 673.67,
+    Blocked(128, 256, 64, 2, 4, 1): 669.16,
+}
+
+
+def _tiles(device: Device) -> Iterator[Point]:
+    size = 8192, 8192, 16384
+    device = device.override(clock_hz=POWER_CAPPED, full_load_clock_hz=_GLUON_FULL_LOAD_HZ)
+    for shape, measured in _TILES.items():
+        rate, device = _time_matmul(make_blocked_matmul(shape, *size), size, F16, device, warm_l2=False)
+        tile = f"{shape.tile_m} x {shape.tile_n} x {shape.tile_k}"
+        buffers = "1 buffer" if shape.buffers == 1 else f"{shape.buffers} buffers"
+        yield Point(f"{tile}, {4 * shape.warpgroups} warps, {buffers}", measured, rate)
+
+
 _ATTENTION = {
     "full": (661, Attention()),
     "no overlap of softmax and matmul": (582, Attention(overlap=False)),
@@ -155,14 +194,52 @@ _HEADS = 8  # of 64: they fill the chip exactly four times, so all of them take 
 
 
 def _attention(device: Device) -> Iterator[Point]:
-    length = 48 * BLOCK
-    flops = 4.0 * length * length * HEAD_DIM * _HEADS
+    length = 8448
+    flops = 4.0 * length * length * 128 * _HEADS
     device = device.override(clock_hz=POWER_CAPPED, full_load_clock_hz=_ATTENTION_FULL_LOAD_HZ)
     for name, (measured, shape) in _ATTENTION.items():
         kernel = make_attention(shape, _HEADS, length)
-        timing = time_kernel(kernel, [((_HEADS * length, HEAD_DIM), F16)] * 3, device)
+        timing = time_kernel(kernel, [((_HEADS * length, 128), F16)] * 3, device)
         device = dataclasses.replace(device, clock_hz=timing.clock_hz)
         yield Point(name, measured, flops / timing.seconds / 1e12, is_fit=name == "full")
+
+
+_ATTENTION_SIZES = {
+    128: (Attention(), {512: 467, 1024: 565, 2048: 625, 4096: 638, 8192: 646, 16384: 648}),
+    64: (Attention(head_dim=64, consumers=3, block=128), {512: 333, 2048: 460, 16384: 497}),
+    256: (Attention(head_dim=256, block=80), {512: 482, 2048: 707, 16384: 756}),
+}
+_TOKENS, _HIDDEN = 16384, 2048  # sequences times length, heads times head dimension
+
+
+def _attention_sizes(device: Device) -> Iterator[Point]:
+    device = device.override(clock_hz=POWER_CAPPED, full_load_clock_hz=_ATTENTION_FULL_LOAD_HZ)
+    for head_dim, (shape, lengths) in _ATTENTION_SIZES.items():
+        for length, measured in lengths.items():
+            heads = _HIDDEN // head_dim * _TOKENS // length
+            operands = [((heads * length, head_dim), F16)] * 3
+            timing = time_kernel(make_attention(shape, heads, length), operands, device)
+            device = dataclasses.replace(device, clock_hz=timing.clock_hz)
+            flops = 4.0 * length * length * head_dim * heads
+            yield Point(f"head dimension {head_dim}, length {length}", measured, flops / timing.seconds / 1e12)
+
+
+# CTAs, warps in each, KiB of a box -> GB/s.
+_RINGS = {
+    **{(132, 1, box): rate for box, rate in ((1, 507), (2, 1000), (4, 1906), (6, 2419), (8, 2676), (16, 2801))},
+    **{(ctas, 1, 32): rate for ctas, rate in ((8, 969), (16, 1791), (24, 2306), (32, 2622), (64, 2808), (132, 2943))},
+    **{(ctas, 2, 28): rate for ctas, rate in ((4, 830), (8, 1602), (16, 2531), (32, 2875), (64, 2962), (132, 3102))},
+}
+
+
+def _rings(device: Device) -> Iterator[Point]:
+    device = device.override(clock_hz=POWER_CAPPED)
+    for (ctas, warps, box), measured in _RINGS.items():
+        nbytes = ctas * warps * ring_steps(ctas, warps, box * 1024) * box * 1024
+        operand = ((nbytes // ROW_BYTES, ROW_BYTES // 2), BF16)
+        timing = time_kernel(make_ring(ctas, warps, box * 1024), [operand], device, warm_l2=False)
+        name = f"{ctas} CTAs, {warps} x {box} KiB"
+        yield Point(name, measured, nbytes / timing.seconds / 1e9, is_fit=box == 1)
 
 
 GROUPS = {
@@ -205,5 +282,38 @@ GROUPS = {
         "8 of the 64 heads. At the power-capped clock. Fitted: the clock at full load, 1.28 GHz, on the full kernel; "
         "so it also stands for what the model leaves out of the softmax.",
         _attention,
+    ),
+    "fast_cu_sizes": Group(
+        "Never fitted: the ladder's kernels at other sizes, bf16",
+        "Tflop/s",
+        "github pranjalssh/fast.cu, README.md and logs.txt (H100 SXM; K8 is called kernel 7 there)",
+        "At the power-capped clock of the device table.",
+        _fast_cu_sizes,
+    ),
+    "tiles": Group(
+        "Never fitted: tiles and buffers of a matmul, 8192 x 8192 x 16384 f16",
+        "Tflop/s",
+        "github triton-lang/triton, python/tutorials/gluon/05-wgmma.py (one buffer) and 07-persistence.py (Hopper; "
+        "exact model and clock not given)",
+        "A CTA for each tile, at the clock of the depth group. Left out are the kernels with two buffers in "
+        "05-wgmma.py: one of them is also in 07-persistence.py, where it is 15 % faster (128 x 256 x 128: 426 and 489 "
+        "Tflop/s), so they depend on what the compiler made of them.",
+        _tiles,
+    ),
+    "attention_sizes": Group(
+        "Never fitted: FlashAttention-3 by head dimension and length, f16",
+        "Tflop/s",
+        "arXiv 2407.08608, figure 5 (H100 SXM; forward, without a mask)",
+        "16384 tokens, 2048 values each. At the clock that the full kernel of the group before fixes. Without the "
+        "original's clusters of two CTAs, which share loads that nobody waits for.",
+        _attention_sizes,
+    ),
+    "rings": Group(
+        "Never fitted: rings of loads from HBM by SMs and boxes",
+        "GB/s",
+        "github revollllt/flash-vla, hardware/nvidia/h100/measured/unit-tma.md (H100 SXM)",
+        "Four boxes in flight for each warp. The probe's own loop is timed by its boxes of 1 KiB. Its rates from L2 "
+        "are left out: which SMs read the same lines there is not published.",
+        _rings,
     ),
 }

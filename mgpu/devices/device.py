@@ -75,6 +75,7 @@ class Device:
     max_clusters_of_8: int = _number("count")
 
     # L2 and HBM, shared by all SMs.
+    hbm_bytes: int = _number("bytes")
     hbm_peak_bandwidth: int = _number("bytes/s")
     hbm_bandwidth: int = _number("bytes/s")  # achievable
     l2_bytes: int = _number("bytes")

@@ -116,7 +116,8 @@ def build_program(
     def whole() -> None:
         pl.run_scoped(with_gmem, *refs, collective_axes=launch.thread_name or ())
 
-    with tracing_grid(launch.grid), attributed_to(None):
+    # Loops stay loops, even where the caller's own code runs operation by operation.
+    with tracing_grid(launch.grid), attributed_to(None), jax.disable_jit(False):
         closed = jax.make_jaxpr(whole, axis_env=list(launch.axis_sizes.items()))()
     top = getattr(closed, "jaxpr", closed)
     (equation,) = top.eqns

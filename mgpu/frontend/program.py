@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 
 from jax.core import ShapedArray
@@ -39,6 +40,11 @@ class Launch:
     def num_ctas(self) -> int:
         """CTAs in the launch."""
         return math.prod(self.grid) * self.cluster_size
+
+    @functools.cached_property
+    def cluster_sizes(self) -> dict[str, int]:
+        """Size of each cluster axis by name."""
+        return dict(zip(self.cluster_names, self.cluster, strict=True))
 
     @property
     def axis_sizes(self) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """From the words that a launch returned to its Capture.
 
 A CTA's words hold its tracks one after another: warpgroup by warpgroup, warp by warp. A track (`track_words`) is a
-count, the SM, the two anchors, then `capacity` events of two words, then one spill place whose contents mean nothing.
+count, the SM, the two anchors, then `capacity` events of two words, then spill places whose contents mean nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mgpu.devices import Device
 from mgpu.errors import CaptureError
 from mgpu.frontend.program import KernelProgram
 from mgpu.gpu.placement import buffer_bytes, smem_bytes
-from mgpu.gpu.ptx import HEADER_BYTES
+from mgpu.gpu.ptx import HEADER_BYTES, RUN_EVENTS
 from mgpu.gpu.recorder import RecordFormat
 from mgpu.gpu.target import words_type
 from mgpu.passes.sites import SitePlan
@@ -44,7 +44,7 @@ def track_words(capacity: int) -> np.dtype:
             ("ns_end", "<u8"),
             ("reserved", "<u8"),
             ("events", "<u4", (capacity, 2)),
-            ("spill", "<u4", (EVENT_BYTES // 4,)),
+            ("spill", "<u4", (RUN_EVENTS, EVENT_BYTES // 4)),
         ]
     )
     fields = layout.fields or {}

@@ -166,20 +166,27 @@ class _Splicer:
             open_scopes = wanted
             loop = self._plan.loops.get(here)
             if loop is None:
-                equations += self._recorded(self._with_regions(equation, here), here)
+                equations += self._recorded(equation, here)
             else:
+                equations += self._settled()
                 equations += self._windowed(equation, here, loop)
         equations += self._switch_scopes(open_scopes, ())
+        equations += self._settled()
         return jaxpr.replace(eqns=equations, effects=jaxpr.effects | _effects(equations))
 
-    def _with_regions(self, equation: Any, path: Path) -> Any:
-        """Returns an equation with recorder equations in the jaxprs that it holds."""
+    def _with_regions(self, equation: Any, path: Path) -> list[Any]:
+        """Returns an equation with recorder equations in the jaxprs that it holds, and what ends the run before it."""
         regions = regions_of(equation)
         if not regions:
-            return equation
+            return [equation]
+        settled = self._settled()
         made = [self._region(region.jaxpr, (*path, number)) for number, region in enumerate(regions)]
         added = _effects(e for jaxpr in made for e in jaxpr.eqns)
-        return equation.replace(params=_with_jaxprs(equation, made), effects=equation.effects | added)
+        new = equation.replace(params=_with_jaxprs(equation, made), effects=equation.effects | added)
+        return [*settled, new]
+
+    def _settled(self) -> list[Any]:
+        return _traced(self._events.settle, [])
 
     def _windowed(self, equation: Any, path: Path, loop: RecordedLoop) -> list[Any]:
         """Returns the equations of a loop of which only some iterations are recorded."""
@@ -201,11 +208,12 @@ class _Splicer:
     def _recorded(self, equation: Any, path: Path) -> list[Any]:
         site = self._plan.operations.get(path, -1)
         if site < 0:
-            return [equation]
+            return self._with_regions(equation, path)
         slot = _slot(equation)
         if self._plan.sites[site].kind.is_instant:
-            return [*self._event(site, Edge.INSTANT, slot), equation]
-        return [*self._event(site, Edge.BEGIN, slot), equation, *self._event(site, Edge.END, slot)]
+            return [*self._event(site, Edge.INSTANT, slot), *self._with_regions(equation, path)]
+        begin = self._event(site, Edge.BEGIN, slot)
+        return [*begin, *self._with_regions(equation, path), *self._event(site, Edge.END, slot)]
 
     def _switch_scopes(self, current: Sequence[int], wanted: Sequence[int]) -> list[Any]:
         common = 0

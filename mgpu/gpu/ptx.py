@@ -4,9 +4,11 @@ State lives in PTX registers declared once at kernel scope, so nothing is thread
 branches, and later pieces may name it: `ptxas` reads one function body, in which inline assembly stands verbatim.
 
     mgpu_on     predicate: this lane writes its track's events
-    mgpu_next   where the next event goes (SMEM: a 32-bit address; GMEM: an offset in bytes from mgpu_base)
-    mgpu_spill  the place behind the last event: what does not fit goes there, again and again
     mgpu_count  events so far
+    mgpu_next   where the next event goes; in GMEM only within a run of events
+    mgpu_spill  the first of the spill places behind the last event: what does not fit goes there, again and again;
+                SMEM: an address, GMEM: a number of events
+    mgpu_base   GMEM only: where the first event went
 
 Where only some iterations are recorded (`ProfileWindow.iterations`), each level of loops, from 1 on, has its own:
 
@@ -14,9 +16,11 @@ Where only some iterations are recorded (`ProfileWindow.iterations`), each level
     mgpu_was1   predicate: the iteration before was recorded, or there was none
     mgpu_turn1  turns of the loop so far, for loops that do not count themselves
 
-An event is one predicated 8-byte store, one bump that the spill place clamps, and one count. Nothing outside the
-track's own words is ever written, whatever the count. Registers, predicates and special registers: PTX ISA 8.7,
-sections 4, 5, 9.7 and 10.
+An event is one predicated 8-byte store, one bump and one count. A **run** is up to `RUN_EVENTS` events between which
+the kernel neither branches nor loops: its bumps and counts are constants that `ptxas` folds into the stores' addresses.
+Once in a run, at its end in SMEM and at its begin in GMEM, the place is clamped to the first spill place. There are as
+many spill places as a run has events, so nothing outside the track's own words is ever written, whatever the count.
+Registers, predicates and special registers: PTX ISA 8.7, sections 4, 5, 9.7 and 10.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ import textwrap
 from collections.abc import Sequence
 
 from mgpu.capture import EVENT_BYTES
+from mgpu.passes.budget import SPILL_EVENTS
 
 # Words of a track in GMEM before its events; see `mgpu.gpu.capture_reader`.
 HEADER_WORDS = 12
@@ -32,14 +37,17 @@ HEADER_BYTES = 4 * HEADER_WORDS
 _COUNT, _SM, _CLOCK_BEGIN, _CLOCK_END, _NS_BEGIN, _NS_END = 0, 4, 8, 16, 24, 32  # byte offsets in the header
 _WARP_LANES = 32
 
+RUN_EVENTS = SPILL_EVENTS
+"""Events after which a run ends at the latest, and so the spill places of a track."""
+
 
 def track_bytes(capacity: int) -> int:
-    """Returns the bytes of a track's events in SMEM, the spill place included."""
-    return (capacity + 1) * EVENT_BYTES
+    """Returns the bytes of a track's events in SMEM, the spill places included."""
+    return (capacity + RUN_EVENTS) * EVENT_BYTES
 
 
 def gmem_track_bytes(capacity: int) -> int:
-    """Returns the bytes of a track in the GMEM output: header, events, spill place."""
+    """Returns the bytes of a track in the GMEM output: header, events, spill places."""
     return HEADER_BYTES + track_bytes(capacity)
 
 
@@ -74,18 +82,17 @@ def declare(
         if in_smem
         else f"""
         add.u64 mgpu_base, header, {HEADER_BYTES};
-        mov.u32 mgpu_next, 0;
-        mov.u32 mgpu_spill, {capacity * EVENT_BYTES};
+        mov.u32 mgpu_spill, {capacity};
         """
     )
-    base = "" if in_smem else ".reg .b64 mgpu_base;"
+    next_event = ".reg .b32 mgpu_next;" if in_smem else ".reg .b64 mgpu_base, mgpu_next;"
     loops = "\n".join(
         f".reg .pred mgpu_in{n}, mgpu_on{n}, mgpu_was{n};\n.reg .b32 mgpu_turn{n};" for n in range(1, levels + 1)
     )
     return _text(f"""
     .reg .pred mgpu_on;
-    .reg .b32 mgpu_next, mgpu_spill, mgpu_count;
-    {base}
+    .reg .b32 mgpu_spill, mgpu_count;
+    {next_event}
     {loops}
     {{
     .reg .b32 track;
@@ -101,7 +108,9 @@ def declare(
     """)
 
 
-def event(tag: int, *, in_smem: bool, has_payload: bool, level: int = 0) -> str:
+def event(
+    tag: int, *, in_smem: bool, has_payload: bool, level: int = 0, is_first: bool = True, is_last: bool = True
+) -> str:
     """Returns the piece that records one event.
 
     Args:
@@ -109,17 +118,25 @@ def event(tag: int, *, in_smem: bool, has_payload: bool, level: int = 0) -> str:
       in_smem: where the events go.
       has_payload: operand $0 is the payload (32 bit).
       level: how many loops of which only some iterations are recorded stand around it.
+      is_first: it begins a run.
+      is_last: it ends the run; if it does not, another event must, or in SMEM `settle`.
     """
-    payload = "shl.b32 tag, $0, 16;\nor.b32 tag, tag, " if has_payload else "mov.b32 tag, "
+    payload = f"mad.lo.u32 tag, $0, 65536, {tag};" if has_payload else f"mov.b32 tag, {tag};"
     # Only the first lane writes, but all count: they copy the events together at the end.
-    store = _store(in_smem, f"mgpu_on{level or ''}", f"@mgpu_in{level} " if level else "")
+    guard = f"@mgpu_in{level} " if level else ""
+    store = _store(in_smem, f"mgpu_on{level or ''}", guard, is_first=is_first, is_last=is_last)
     return _text(f"""
     {{
     .reg .b32 tag, clock;
-    {payload}{tag};
+    {payload}
     {store}
     }}
     """)
+
+
+def settle() -> str:
+    """Returns the piece that ends a run in SMEM behind its last event."""
+    return "min.u32 mgpu_next, mgpu_next, mgpu_spill;"
 
 
 def enter_loop(level: int) -> str:
@@ -181,17 +198,20 @@ def leave_loop(level: int, end_tag: int, *, in_smem: bool) -> str:
     """)
 
 
-def _store(in_smem: bool, writes: str, counts: str) -> str:
-    """Stores `tag` and the clock for lanes with the predicate `writes`; `counts` guards the bump and the count."""
-    address = "" if in_smem else ".reg .b64 at;\ncvt.u64.u32 at, mgpu_next;\nadd.u64 at, at, mgpu_base;"
-    place = "st.shared.v2.b32 [mgpu_next]" if in_smem else "st.global.v2.b32 [at]"
+def _store(in_smem: bool, writes: str, counts: str, *, is_first: bool = True, is_last: bool = True) -> str:
+    """Stores `tag` and the clock for lanes with the predicate `writes`; `counts` guards the bumps and the count."""
+    begin = f"""
+        .reg .b32 number;
+        min.u32 number, mgpu_count, mgpu_spill;
+        mad.wide.u32 mgpu_next, number, {EVENT_BYTES}, mgpu_base;
+    """
     return f"""
-    {address}
+    {begin if is_first and not in_smem else ""}
     mov.u32 clock, %clock;
-    @{writes} {place}, {{tag, clock}};
-    {counts}add.u32 mgpu_next, mgpu_next, {EVENT_BYTES};
-    min.u32 mgpu_next, mgpu_next, mgpu_spill;
+    @{writes} st.{"shared" if in_smem else "global"}.v2.b32 [mgpu_next], {{tag, clock}};
+    {counts}add.{"u32" if in_smem else "u64"} mgpu_next, mgpu_next, {EVENT_BYTES};
     {counts}add.u32 mgpu_count, mgpu_count, 1;
+    {settle() if is_last and in_smem else ""}
     """
 
 

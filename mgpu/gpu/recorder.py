@@ -91,6 +91,9 @@ class Recorder:
       row: number of this CTA among the recorded ones (`row_of_cta`); None if all are.
       unrecorded: the site that marks iterations that are not recorded.
 
+    Events are recorded in runs (`mgpu.gpu.ptx`): whoever traces the kernel calls `settle` before each equation that
+    holds a jaxpr, and at the end of each jaxpr.
+
     Attributes:
       level: how many loops of which only some iterations are recorded stand around what is traced now.
     """
@@ -102,6 +105,7 @@ class Recorder:
         self._refs = [words] if buffer is None else [buffer, words]
         self._row = row
         self._gap = [pack_tag(unrecorded, edge) for edge in (Edge.BEGIN, Edge.END)] if unrecorded >= 0 else []
+        self._run_events = 0
         self.level = 0
 
     def begin(self) -> None:
@@ -124,12 +128,27 @@ class Recorder:
           edge: begin, end or instant.
           payload: an int, or a scalar int32 array that the kernel computes; below 65536.
         """
-        in_smem = self._format.in_smem
-        if isinstance(payload, (int, np.integer, np.ndarray)):  # known while tracing; literals are NumPy scalars
-            tag = pack_tag(site, edge, int(payload))
-            _assembly(ptx.event(tag, in_smem=in_smem, has_payload=False, level=self.level))
-            return
-        _with_scalar(ptx.event(pack_tag(site, edge), in_smem=in_smem, has_payload=True, level=self.level), payload)
+        is_known = isinstance(payload, (int, np.integer, np.ndarray))  # while tracing; literals are NumPy scalars
+        self._run_events += 1
+        text = ptx.event(
+            pack_tag(site, edge, int(payload) if is_known else 0),
+            in_smem=self._format.in_smem,
+            has_payload=not is_known,
+            level=self.level,
+            is_first=self._run_events == 1,
+            is_last=self._run_events == ptx.RUN_EVENTS,
+        )
+        self._run_events %= ptx.RUN_EVENTS
+        if is_known:
+            _assembly(text)
+        else:
+            _with_scalar(text, payload)
+
+    def settle(self) -> None:
+        """Ends the run of events. Comes before anything that may execute code not exactly once, and at its end."""
+        if self._run_events and self._format.in_smem:
+            _assembly(ptx.settle())
+        self._run_events = 0
 
     def enter_loop(self, loop: RecordedLoop) -> None:
         """Prepares for a loop of which only some iterations are recorded. Comes right before it."""

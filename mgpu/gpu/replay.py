@@ -88,7 +88,12 @@ class Replay:
             open_scopes = self._switch_scopes(open_scopes, self._plan.scopes.get(here, ()))
             self._equation(equation, here)
         self._switch_scopes(open_scopes, ())
+        self._settle()
         return [self._read(atom) for atom in jaxpr.outvars]
+
+    def _settle(self) -> None:
+        if self._recorder is not None:
+            self._recorder.settle()
 
     def _switch_scopes(self, current: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
         if self._recorder is not None:
@@ -107,6 +112,8 @@ class Replay:
         control = self._control.get(equation.primitive.name)
         with at_equation(equation):
             if control is not None:
+                if regions_of(equation):
+                    self._settle()
                 results = control(equation, path)
             elif any(isinstance(effect, KernelEffect) for effect in equation.effects):
                 results = self._operation(equation, path)

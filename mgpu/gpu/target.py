@@ -26,6 +26,7 @@ from mgpu.gpu.recorder import Recorder, RecordFormat, row_of_cta
 from mgpu.gpu.replay import Replay
 from mgpu.params import CompilerParams
 from mgpu.passes.checks import check_program
+from mgpu.passes.launch_size import check_grid, check_memory
 from mgpu.passes.sites import SitePlan, plan_sites
 
 
@@ -116,9 +117,11 @@ def prepare(program: KernelProgram, device: Device) -> GpuKernel:
       device: table of the GPU: says whether the event buffer fits into SMEM.
 
     Raises:
+      ResourceError: the grid or the memory that the launch needs is too large.
       KernelError: the program is illegal, or uses what JAX's Mosaic GPU module does not have (then when first called).
     """
     check_program(program)
+    check_grid(program)
     plan = plan_sites(program)
     params, layout = program.params, None
     if params.profile_space:
@@ -131,6 +134,7 @@ def prepare(program: KernelProgram, device: Device) -> GpuKernel:
         )
         if not fits_in_smem(program, layout, device.smem_per_cta_bytes):
             layout = dataclasses.replace(layout, in_smem=False)
+    check_memory(program, 0 if layout is None else 4 * layout.gmem_words, device)
     return GpuKernel(program, device, plan, layout)
 
 

@@ -126,7 +126,17 @@ class WGMMAAccumulatorRef:
         return ShapedArray(self.shape, self.dtype)
 
     def get_ref_aval(self) -> AccumulatorRef:
-        """Returns the aval of a ref to the accumulator."""
+        """Returns the aval of a ref to the accumulator.
+
+        Raises:
+          KernelTypeError: it has a value to start from, which only `run_state` gives it.
+        """
+        if self._init is not None:
+            raise type_error(
+                "ACC",
+                "ACC.init(array) is allocated by run_scoped, which would forget the array. Use "
+                "pl.run_state(f)(ACC.init(array)), or pl.run_scoped(f, ACC(shape)) and assign acc[...] first.",
+            )
         return AccumulatorRef(self.get_array_aval())
 
 
@@ -139,7 +149,7 @@ def _state_of(accumulator: WGMMAAccumulatorRef) -> tuple[AccumulatorRef, Any]:
             f"{current_source_line()} run_state: the accumulator has no value to start from. "
             "Use ACC.init(array), or pl.run_scoped(f, ACC(shape))."
         )
-    return accumulator.get_ref_aval(), accumulator._init
+    return AccumulatorRef(accumulator.get_array_aval()), accumulator._init
 
 
 register_state_type(WGMMAAccumulatorRef, _state_of)

@@ -97,15 +97,17 @@ def _require_semaphore(operation: str, value: Any) -> None:
         raise type_error(operation, f"semaphore must be a ref to one semaphore, got {what}. Select it with .at[index].")
 
 
-def _check_signal(semaphore: Any, increment: Any) -> list[ShapedArray]:
+def _check_signal(semaphore: Any, increment: Any, *, memory_scope: str) -> list[ShapedArray]:
+    _check_scope("semaphore_signal", memory_scope)
     _require_semaphore("semaphore_signal", semaphore)
     if increment.shape != ():
         raise type_error("semaphore_signal", f"inc must be a scalar integer, got {describe(increment)}.")
     return []
 
 
-def _check_wait(semaphore: Any, value: Any, *, decrement: bool) -> list[ShapedArray]:
+def _check_wait(semaphore: Any, value: Any, *, decrement: bool, memory_scope: str) -> list[ShapedArray]:
     del decrement
+    _check_scope("semaphore_wait", memory_scope)
     _require_semaphore("semaphore_wait", semaphore)
     if value.shape != ():
         raise type_error("semaphore_wait", f"value must be a scalar integer, got {describe(value)}.")
@@ -149,8 +151,7 @@ def semaphore_signal(
       Unsupported: another device.
     """
     _refuse_device("semaphore_signal", device_id)
-    _check_scope("semaphore_signal", memory_scope)
-    bind(semaphore_signal_p, semaphore, jnp.asarray(inc, jnp.int32))
+    bind(semaphore_signal_p, semaphore, jnp.asarray(inc, jnp.int32), memory_scope=memory_scope)
 
 
 def semaphore_wait(
@@ -171,8 +172,13 @@ def semaphore_wait(
     Raises:
       KernelTypeError: not a single semaphore, or an unknown scope.
     """
-    _check_scope("semaphore_wait", memory_scope)
-    bind(semaphore_wait_p, semaphore, jnp.asarray(value, jnp.int32), decrement=bool(decrement))
+    bind(
+        semaphore_wait_p,
+        semaphore,
+        jnp.asarray(value, jnp.int32),
+        decrement=bool(decrement),
+        memory_scope=memory_scope,
+    )
 
 
 def semaphore_signal_parallel(*signals: SemaphoreSignal) -> None:

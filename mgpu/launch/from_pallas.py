@@ -110,7 +110,8 @@ class _Imported:
     def _import(self, function: Callable[..., Any], arrays: Sequence[Any]) -> tuple[Any, Any]:
         """Returns the jaxpr of `function` with its kernels imported, closed, and the tree of its results."""
         choice = current_choice()
-        with as_if_on_gpu(choice), attributed_to_running_code():
+        # Loops of its kernels stay loops, whatever the caller has set.
+        with as_if_on_gpu(choice), attributed_to_running_code(), jax.disable_jit(False):
             closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arrays)
         importer = _Importer(choice, self._options, self._params)
         return without_own_refs(rewrite(closed, importer.replace)), jax.tree.structure(shapes)

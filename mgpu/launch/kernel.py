@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
+from jax.experimental import pallas as pl
 
 from mgpu import environment
 from mgpu.devices import Device
@@ -48,6 +49,7 @@ def kernel(
     scratch_types: Any = NOT_GIVEN,
     scratch_shapes: Any = NOT_GIVEN,
     compiler_params: Any = None,
+    cost_estimate: pl.CostEstimate | None = None,
     grid: tuple[int, ...] = (),
     grid_names: tuple[str, ...] = (),
     cluster: tuple[int, ...] = (),
@@ -70,6 +72,7 @@ def kernel(
       scratch_shapes: old name of `scratch_types`.
       compiler_params: a `CompilerParams` (of this module or of JAX's): compiler options, and whether and where to
         record.
+      cost_estimate: accepted for compatibility; the simulator counts what is done.
       grid: CTAs along each grid axis; clusters, if `cluster` is given.
       grid_names: names of the grid axes, for `jax.lax.axis_index`.
       cluster: CTAs of a cluster along each cluster axis.
@@ -94,6 +97,7 @@ def kernel(
       >>> f(jnp.ones(128, jnp.float32))[:2]
       Array([2., 2.], dtype=float32)
     """
+    del cost_estimate
     out = _one_of("out_type", out_type, "out_shape", out_shape)
     if out is NOT_GIVEN:
         raise KernelTypeError("kernel: out_type is missing: give the shape and dtype of what the kernel writes.")

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 from jax.core import ShapedArray
 
-from mgpu.errors import KernelTypeError
+from mgpu.errors import KernelTypeError, Unsupported
 from mgpu.frontend.build import check_launch
 from mgpu.frontend.pallas_rules.control import argument_names
 from mgpu.frontend.pallas_rules.translator import Translator, open_jaxpr
@@ -170,8 +170,16 @@ def run_core_map(
 
     Returns:
       For each of `avals` the contents of the ref afterwards; None for a scalar, and for what was given as a JAX ref.
+
+    Raises:
+      Unsupported: a kernel of `pl.kernel`, which has results.
     """
     inner, consts = open_jaxpr(jaxpr)
+    if params.get("out_avals"):
+        raise Unsupported(
+            f"{_source_of(inner)} pl.kernel over mgpu.Mesh: a mesh is what pl.core_map maps over. "
+            "Use mgpu.kernel(body, out_type=..., grid=..., grid_names=...)."
+        )
     variables = [*inner.constvars, *inner.invars] if not consts else list(inner.invars)
     closed_over, scratch = variables[: len(avals)], [_Scratch(var.aval) for var in variables[len(avals) :]]
     refs = [number for number, aval in enumerate(avals) if isinstance(aval, AbstractRef)]

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
 from jax.extend import core as jex_core
@@ -20,8 +19,8 @@ from jax.interpreters import mlir
 
 from mgpu.errors import CaptureError
 from mgpu.frontend.program import KernelProgram
-from mgpu.launch.interruption import pass_on
-from mgpu.launch.race_log import note_races
+from mgpu.launch.interruption import stopped
+from mgpu.launch.race_log import note_races, note_unwritten
 from mgpu.profile_dir import check_writable, save_launch
 from mgpu.sim.interrupts import interrupts
 from mgpu.sim.power import settle_clock
@@ -53,6 +52,8 @@ class SimulatedKernel:
         consts, inputs = operands[: program.num_consts], operands[program.num_consts :]
         result = self._simulate(consts, inputs)
         note_races(result.races)
+        if not result.races:  # which explain it mostly
+            note_unwritten(result.unwritten)
         if result.capture is not None:
             save_launch(program.params.profile_dir, result.capture)
         return result.outputs
@@ -79,7 +80,8 @@ def _abstract_eval(*_operands: Any, kernel: SimulatedKernel) -> list[ShapedArray
 @simulate_p.def_impl
 def _impl(*operands: Any, kernel: SimulatedKernel) -> list[jax.Array]:
     # No JAX runtime between the caller and the simulation: errors arrive as they were raised.
-    return [jnp.asarray(output) for output in kernel(*map(np.asarray, operands))]
+    # Explicit transfers, which a transfer guard lets through.
+    return jax.device_put(kernel(*jax.device_get(operands)))
 
 
 def _lower(context: Any, *operands: Any, kernel: SimulatedKernel) -> Any:
@@ -87,8 +89,8 @@ def _lower(context: Any, *operands: Any, kernel: SimulatedKernel) -> Any:
         try:
             return tuple(kernel(*arrays))
         except KeyboardInterrupt as interrupt:
-            pass_on(interrupt)
-            raise
+            how_far = str(interrupt)
+        raise stopped(how_far)
 
     results, _, _ = mlir.emit_python_callback(
         context, callback, None, list(operands), context.avals_in, context.avals_out, has_side_effect=True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,12 @@ from jax.extend import core as jex_core
 
 from mgpu.capture import Capture
 from mgpu.environment import DEFAULT_PROFILE_SPACE, profile_dir, profile_window
-from mgpu.errors import ParamsError
+from mgpu.errors import ParamsError, UnrecordedWarning
+from mgpu.frontend.pallas_names import find_author
 from mgpu.frontend.pallas_rules.translator import open_jaxpr
-from mgpu.jax_internals import attributed_to_running_code
+from mgpu.jax_internals import attributed_to_running_code, source_line
 from mgpu.launch.from_pallas import from_pallas
+from mgpu.launch.imported_pallas_call import is_pallas_call
 from mgpu.launch.mesh import find_core_map
 from mgpu.launch.operation import SimulatedKernel, launch, simulate_p
 from mgpu.launch.rewriting import rewrite
@@ -57,6 +60,9 @@ def profile(
     Raises:
       ParamsError: `profile_space` is not positive; when called: a kernel has no such window.
       Unsupported: when called: a kernel that cannot be simulated.
+
+    Warns:
+      UnrecordedWarning: on a GPU, of a `pl.pallas_call` for Mosaic GPU (JAX 0.10.2), which runs without a recorder.
 
     Example:
       >>> out, captures = mgpu.profile(attention)(q, k, v)  # doctest: +SKIP
@@ -127,10 +133,27 @@ def recorded_for_gpu(
     from mgpu.gpu.recording import KernelRecorder
 
     recorder = KernelRecorder(gpu_device(), capacity, trace_scope, window)
-    with attributed_to_running_code():
+    with attributed_to_running_code(), jax.disable_jit(False):
         closed, shapes = jax.make_jaxpr(call, return_shape=True)(*arrays)
     closed = rewrite(closed, find_core_map)  # makes kernels of what JAX keeps as operations on refs
-    return _function(rewrite(closed, recorder.replace)), jax.tree.structure(shapes), recorder
+    unrecorded: dict[str, None] = {}
+
+    def replace(equation: Any) -> Callable[..., Sequence[Any]] | None:
+        if is_pallas_call(equation):
+            author = find_author(open_jaxpr(equation.params["jaxpr"])[0], source_line(equation.source_info)).source
+            unrecorded[f"{author} pallas_call {equation.params['name'] or author.function}"] = None
+        return recorder.replace(equation)
+
+    run = _function(rewrite(closed, replace))
+    if unrecorded:
+        # JAX makes its loop over the grid only while it compiles, so there is no whole kernel to put a recorder into.
+        warnings.warn(
+            f"profile: {', '.join(unrecorded)} runs on the GPU without being recorded. Write it as plgpu.kernel with "
+            "plgpu.emit_pipeline, call mgpu.pallas_call instead, or set MGPU_TARGET=sim to record it on the simulator.",
+            UnrecordedWarning,
+            stacklevel=3,
+        )
+    return run, jax.tree.structure(shapes), recorder
 
 
 def _run_simulated(call: Callable[..., Any], arrays: Sequence[Any], recording: _Recording) -> tuple[Any, list[Capture]]:

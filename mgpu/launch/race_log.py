@@ -6,8 +6,8 @@ import threading
 import warnings
 from collections.abc import Sequence
 
-from mgpu.errors import RaceWarning
-from mgpu.sim.races import Race
+from mgpu.errors import RaceWarning, UnwrittenWarning
+from mgpu.sim.races import Race, UnwrittenRead
 
 MOST_KEPT = 10_000
 
@@ -41,6 +41,13 @@ def note_races(races: Sequence[Race]) -> None:
         _log.add(races)
         more = f"\nand {len(races) - 1} more; mgpu.get_races() lists them." if len(races) > 1 else ""
         warnings.warn(f"{races[0]}{more}", RaceWarning, stacklevel=2)
+
+
+def note_unwritten(reads: Sequence[UnwrittenRead]) -> None:
+    """Warns of the reads of a launch that found what nobody had written."""
+    if reads:
+        more = f"\nand {len(reads) - 1} more such reads." if len(reads) > 1 else ""
+        warnings.warn(f"{reads[0]}{more}", UnwrittenWarning, stacklevel=2)
 
 
 def get_races() -> tuple[Race, ...]:

@@ -20,8 +20,15 @@ from mgpu.units import LANES_PER_WARPGROUP, WARPS_PER_WARPGROUP, format_bytes
 BARRIER_BYTES = 8  # PTX ISA: an mbarrier object is 64 bits
 TILED_ALIGNMENT_BYTES = 1024  # PTX ISA: the swizzle pattern of wgmma and TMA repeats every 1024 bytes
 PLAIN_ALIGNMENT_BYTES = 128  # CUDA driver API: a TMA box starts at a multiple of 128 bytes
-TRACK_HEADER_BYTES = 32  # begin and end anchors of a track: clock and global timer
+
+SPILL_EVENTS = 16
+"""Places behind the last event of a track: the device's recorder writes there what does not fit."""
+
 BASE_REGISTERS = 40  # addresses, loop counters and predicates of a typical warpgroup; an estimate
+# The same beside accumulators. Published kernels have it between 40 and 64: with 128 registers of accumulators two CTAs
+# of 128 threads fit on an SM, not three (github pranjalssh/fast.cu, kernel 3: 703 + 1415 cycles for a step, 325 us for
+# all), and with 64 registers two CTAs of 256 threads (github triton-lang/triton, python/tutorials/gluon/05-wgmma.py).
+BASE_REGISTERS_BESIDE_ACCUMULATORS = 56
 MAX_REGISTERS_PER_THREAD = 255  # CUDA programming guide, compute capability 9.0
 
 
@@ -73,7 +80,7 @@ def plan_budget(program: KernelProgram, *, smem_per_cta_bytes: int, registers_pe
     params, launch = program.params, program.launch
     recorded = len(params.profile_window.recorded_warpgroups(launch.num_threads))
     tracks = recorded * (WARPS_PER_WARPGROUP if params.profile_trace_scope is TraceScope.WARP else 1)
-    profile = tracks * (params.profile_space * EVENT_BYTES + TRACK_HEADER_BYTES) if params.profile_space else 0
+    profile = tracks * (params.profile_space + SPILL_EVENTS) * EVENT_BYTES if params.profile_space else 0
     threads = launch.num_threads * LANES_PER_WARPGROUP
     if threads > 1024:
         raise ResourceError(
@@ -128,17 +135,21 @@ def _has_reduction(program: KernelProgram) -> bool:
 
 def _registers_per_thread(program: KernelProgram, threads: int, registers_per_sm: int) -> int:
     most = min(MAX_REGISTERS_PER_THREAD, registers_per_sm // threads // 8 * 8)
-    needed = 0
+    needed, base = 0, BASE_REGISTERS
     for step in walk(program):
         if step.equation.primitive.name == "set_max_registers":
             return most  # registers move between warpgroups, so the CTA takes all that it can
         values = [var.aval for var in step.equation.outvars if not isinstance(var.aval, AbstractRef)]
+        if step.equation.primitive.name == "wgmma_accumulator_load":
+            values = []  # what is read stays where it is: in the accumulator's own registers
         sizes = list(map(_register_bits, values))
         alive = {ref.number: ref for ref in step.refs.values() if _is_accumulator(ref)}
         accumulators = sum(_register_bits(ref.aval) for ref in alive.values())
+        if alive:
+            base = BASE_REGISTERS_BESIDE_ACCUMULATORS
         _check_accumulators(program, step, list(alive.values()))
         needed = max(needed, accumulators + max(sizes, default=0))
-    registers = BASE_REGISTERS + needed // (32 * LANES_PER_WARPGROUP)
+    registers = base + needed // (32 * LANES_PER_WARPGROUP)
     return min(most, _align(registers, 8))
 
 

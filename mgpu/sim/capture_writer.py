@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -61,32 +62,14 @@ def make_capture(
     # Warps that run in step share a recorder, so under WARP scope each writes what the warpgroup does.
     per_warp = kernel.program.params.profile_trace_scope is TraceScope.WARP
     warps: Sequence[int] = range(WARPS_PER_WARPGROUP) if per_warp else (-1,)
-    tracks = [
-        (
-            one.cta,
-            one.sm,
-            one.warpgroup,
-            warp,
-            one.recorder.track(warp).count if one.recorder else 0,
-            one.begin,
-            one.end,
-            _nanoseconds(kernel, one.begin),
-            _nanoseconds(kernel, one.end),
-        )
-        for one in ordered
-        for warp in warps
-    ]
-    words = [
-        np.array(one.recorder.track(warp).words, np.uint32).reshape(-1, 2)
-        for one in ordered
-        for warp in warps
-        if one.recorder is not None
-    ]
+    recorders = [one.recorder.track(warp) if one.recorder else None for one in ordered for warp in warps]
+    stored = [recorder.words for recorder in recorders if recorder is not None]
+    words = np.fromiter(itertools.chain.from_iterable(stored), np.uint32, sum(map(len, stored)))
     unit_spans, arrivals = (_of_recorded_ctas(kernel, table) for table in activity.to_arrays())
     return Capture(
         header=_header(kernel, launch_number, ctas_per_sm, traffic),
-        tracks=np.array(tracks, TRACK_DTYPE),
-        words=np.concatenate(words) if words else np.zeros((0, 2), np.uint32),
+        tracks=_tracks(ordered, warps, recorders, kernel.device.clock_hz),
+        words=words.reshape(-1, 2),
         ctas=ctas,
         unit_spans=unit_spans,
         arrivals=arrivals,
@@ -111,8 +94,20 @@ def _of_recorded_ctas(kernel: PreparedKernel, table: np.ndarray) -> np.ndarray:
     return table if ctas is None else table[np.isin(table["cta"], ctas)]
 
 
-def _nanoseconds(kernel: PreparedKernel, cycles: int) -> int:
-    return round(cycles * 1e9 / kernel.device.clock_hz)
+def _tracks(
+    ordered: Sequence[FinishedTrack], warps: Sequence[int], recorders: Sequence[Recorder | None], clock_hz: float
+) -> np.ndarray:
+    """Returns the table of tracks, one for each warpgroup and warp, in the order of `recorders`."""
+    whole = np.array([(one.cta, one.sm, one.warpgroup, one.begin, one.end) for one in ordered], np.int64).reshape(-1, 5)
+    table = np.empty(len(recorders), TRACK_DTYPE)
+    names = ("cta", "sm", "warpgroup", "clock_begin", "clock_end")
+    for name, column in zip(names, whole.repeat(len(warps), 0).T, strict=True):
+        table[name] = column
+    table["warp"] = np.tile(warps, len(ordered))
+    table["count"] = [0 if recorder is None else recorder.count for recorder in recorders]
+    for name in ("begin", "end"):
+        table[f"ns_{name}"] = np.rint(table[f"clock_{name}"] * 1e9 / clock_hz)
+    return table
 
 
 def _header(kernel: PreparedKernel, launch_number: int, ctas_per_sm: int, traffic: MemoryCounters) -> CaptureHeader:

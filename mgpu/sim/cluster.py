@@ -24,7 +24,7 @@ class Cluster:
     """
 
     def __init__(self, launch: Launch) -> None:
-        self.sizes = dict(zip(launch.cluster_names, launch.cluster, strict=True))
+        self.sizes = launch.cluster_sizes
         self.ctas: dict[int, CtaState] = {}
         self._names, self._sizes = launch.cluster_names, launch.cluster
         self._groups: dict[tuple[int, tuple[str, ...]], list[int]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,38 +45,29 @@ class Scope:
 
 
 class LateAllocation:
-    """A buffer or barrier list that is made when somebody first accesses it: CTAs without a tile never do.
+    """A buffer or barrier list of a CTA that is made when somebody first accesses it: CTAs without a tile never do."""
 
-    Args:
-      make: makes it.
-      make_tiles: makes what the slots of a slotted buffer hold.
-    """
+    __slots__ = ("_allocation", "_cta", "_scope", "_tiles", "made")
 
-    __slots__ = ("_made", "_make", "_make_tiles", "_tiles")
-
-    def __init__(self, make: Callable[[], Any], make_tiles: Callable[[], list[np.ndarray]] | None = None) -> None:
-        self._make = make
-        self._made: Any = None
-        self._make_tiles = make_tiles
+    def __init__(self, cta: CtaState, allocation: Allocation, scope: Scope) -> None:
+        self._cta = cta
+        self._allocation = allocation
+        self._scope = scope
         self._tiles: list[np.ndarray] | None = None
-
-    @property
-    def made(self) -> Any:
-        """The array or barrier list; None if nobody has accessed it yet."""
-        return self._made
+        #: The array or barrier list; None if nobody has accessed it yet.
+        self.made: Any = None
 
     def get(self) -> Any:
         """Returns the array or barrier list, the same at every call."""
-        if self._made is None:
-            self._made = self._make()
-        return self._made
+        if self.made is None:
+            self.made = self._cta.make(self._allocation, self._scope)
+        return self.made
 
     @property
     def tiles(self) -> list[np.ndarray]:
         """What the slots of a slotted buffer hold, the same list at every call."""
         if self._tiles is None:
-            assert self._make_tiles is not None
-            self._tiles = self._make_tiles()
+            self._tiles = self._scope.slotted[self._allocation.number].new_tiles(self._allocation.aval.dtype)
         return self._tiles
 
 
@@ -97,6 +88,7 @@ class CtaState:
       rank: position in the cluster.
       sync: barrier of all warpgroups, for collective allocation.
       products: for each warpgroup, its wgmmas that are not multiplied yet.
+      running: warpgroups that have not exited.
     """
 
     def __init__(
@@ -131,6 +123,7 @@ class CtaState:
         together = "the other warpgroups of its CTA, to enter a run_scoped together"
         self.sync = CtaBarrier(engine, device, num_warpgroups, together)
         self.products: list[Products] = []
+        self.running = num_warpgroups
         self.cluster = cluster.ctas
         self.rank = rank
         cluster.ctas[rank] = self
@@ -227,18 +220,21 @@ class CtaState:
             self.cluster.clear()
 
     def _allocate(self, allocation: Allocation, scope: Scope) -> Any:
-        aval, number = allocation.aval, allocation.number
-        if isinstance(aval.memory_space, SemaphoreSpace):
+        if isinstance(allocation.aval.memory_space, SemaphoreSpace):
             # Nobody resets a counter between two entries of its scope.
-            return self._semaphores.setdefault(number, self._new_semaphores(allocation))
+            return self._semaphores.setdefault(allocation.number, self._new_semaphores(allocation))
+        return LateAllocation(self, allocation, scope)
+
+    def make(self, allocation: Allocation, scope: Scope) -> Any:
+        """Returns a new array or barrier list for an allocation of a scope."""
+        aval, number = allocation.aval, allocation.number
         if isinstance(aval.memory_space, BarrierSpace):
-            return LateAllocation(functools.partial(self._new_barriers, allocation))
+            return self._new_barriers(allocation)
         slots = scope.slotted.get(number)
         if slots is not None:
-            make_tiles = functools.partial(slots.new_tiles, aval.dtype)
-            return LateAllocation(functools.partial(slots.new_memory, aval.dtype), make_tiles)
-        dtype = aval.dtype if number in scope.byte_exact else None
-        return LateAllocation(functools.partial(_new_buffer, tuple(aval.shape), aval.dtype, dtype))
+            return slots.new_memory(aval.dtype)
+        values = uninitialised(tuple(aval.shape), aval.dtype)
+        return values.astype(aval.dtype) if number in scope.byte_exact else values
 
     def global_semaphores(self, allocation: Allocation) -> list[Semaphore]:
         """Returns semaphores that all CTAs of the launch share."""
@@ -264,12 +260,6 @@ class CtaState:
         if self.races is not None:
             self.races.watch(barrier, allocation.number, slot)
         return barrier
-
-
-def _new_buffer(shape: tuple[int, ...], dtype: np.dtype, stored_as: np.dtype | None) -> np.ndarray:
-    """Returns memory that nobody has written, in its carrier unless `stored_as` says otherwise."""
-    values = uninitialised(shape, dtype)
-    return values if stored_as is None else values.astype(stored_as)
 
 
 def _log_both(first: ArrivalLog, second: ArrivalLog, *arrival: Any) -> None:

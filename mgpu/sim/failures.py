@@ -11,13 +11,14 @@ from mgpu.frontend.program import KernelProgram
 from mgpu.frontend.regions import walk
 from mgpu.jax_internals import AbstractRef, SourceLine
 from mgpu.sim.compile.compiler import WarpgroupCode
+from mgpu.sim.deadlock_hints import GENERAL, find_hint
 from mgpu.sim.engine import Runaway
-from mgpu.sim.mbarrier import BarrierWait
+from mgpu.sim.mbarrier import BarrierWait, Mbarrier
 from mgpu.sim.semaphore import SemaphoreWait
 from mgpu.sim.warpgroup import Warpgroup
 from mgpu.sites import Site, SiteKind
 
-_MOST_LINES = 8
+_MOST_LINES, _MOST_HINTS = 8, 3
 
 
 def explain(
@@ -100,7 +101,8 @@ def deadlock(
     finished = sorted({w.index for w in warpgroups if w.process.done and w.cta.index in stuck_ctas})
     if finished:
         lines.append(f"  warpgroup {', '.join(map(str, finished))} of these CTAs has already finished")
-    lines += _possible_arrivals(parties, warpgroups, codes, sites)
+    arrivals, hints = _possible_arrivals(parties, warpgroups, codes, sites)
+    lines += arrivals
     lines += _possible_signals(parties, signals)
     if num_outside:
         lines.append(f"  {num_outside} CTAs have not begun: an SM takes one when another exits; none may wait for it")
@@ -108,7 +110,8 @@ def deadlock(
     return DeadlockError(
         f"kernel {kernel}: deadlock at cycle {now:,}: {waiting} for what nobody will do any more.\n"
         + "\n".join(lines)
-        + "\nLook for a missing arrival, a num_arrivals that is too large, or waits and arrivals in another order."
+        + "\n"
+        + ("\n".join(hints) or GENERAL)
     )
 
 
@@ -117,30 +120,44 @@ def _possible_arrivals(
     warpgroups: Sequence[Warpgroup],
     codes: Sequence[WarpgroupCode],
     sites: Sequence[Site],
-) -> list[str]:
-    """Says of each barrier that the first stuck cluster waits on which places arrive on it, and where they are now."""
+) -> tuple[list[str], list[str]]:
+    """Says of each barrier that the first stuck cluster waits on which places arrive on it, and where they are now.
+
+    Returns:
+      These lines, and what to look at first.
+    """
     ctas = [cta.index for _, cta in sorted(stuck[0].cta.cluster.items())]
-    reasons = [party.process.waiting_on for party in stuck if party.cta.index in ctas]
+    waiting = [(party.index, party.process.waiting_on) for party in stuck if party.cta.index in ctas]
     here = {
         index: [one for cta in ctas for one in warpgroups if (one.cta.index, one.index) == (cta, index)]
         for index in range(len(codes))
     }
-    awaited = dict.fromkeys(
-        reason.barrier.label.partition("[")[0] for reason in reasons if isinstance(reason, BarrierWait)
-    )
-    lines = []
-    for barrier in awaited:
+    awaited: dict[str, list[tuple[int, Mbarrier]]] = {}
+    for index, reason in waiting:
+        if isinstance(reason, BarrierWait):
+            awaited.setdefault(reason.barrier.label.partition("[")[0], []).append((index, reason.barrier))
+    lines, hints = [], []
+    for name, waits in awaited.items():
+        places = [
+            (site, index)
+            for site in sites
+            if site.barrier == name and site.kind in (SiteKind.BARRIER_ARRIVE, SiteKind.TMA_LOAD)
+            for index in range(len(codes))
+            if any((line.file, line.line) == (site.file, site.line) for line in codes[index].sources)
+        ]
         every = (
             f"{site.kind.value.replace('_', ' ')} at {SourceLine(site.file, site.line, site.function)} "
             f"by warpgroup {index}, which {_states(here[index], codes, ctas)}"
-            for site in sites
-            if site.barrier == barrier and site.kind in (SiteKind.BARRIER_ARRIVE, SiteKind.TMA_LOAD)
-            for index in range(len(codes))
-            if any((line.file, line.line) == (site.file, site.line) for line in codes[index].sources)
+            for site, index in places
         )
         found = list(dict.fromkeys(every))
-        lines.append(f"  arrivals on {barrier} come from: " + ("; ".join(found[:_MOST_LINES]) or "nowhere"))
-    return lines
+        lines.append(f"  arrivals on {name} come from: " + ("; ".join(found[:_MOST_LINES]) or "nowhere"))
+        finished = [all(one.process.done for one in here[index]) for _, index in places]
+        by_copies = all(site.kind is SiteKind.TMA_LOAD for site, _ in places)
+        for waiter, barrier in waits:
+            by_waiter = all(index == waiter for _, index in places) and len(ctas) == 1
+            hints.append(find_hint(barrier, finished, by_copies=by_copies, by_waiter=by_waiter))
+    return lines, list(dict.fromkeys(filter(None, hints)))[:_MOST_HINTS]
 
 
 def _states(found: Sequence[Warpgroup], codes: Sequence[WarpgroupCode], ctas: Sequence[int]) -> str:

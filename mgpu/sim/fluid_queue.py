@@ -39,10 +39,6 @@ class FluidQueue:
         """The cycle at which all work so far is done, rounded up."""
         return -(-self._free_ticks // self._ticks_per_cycle)
 
-    def done_after(self, ticks: int) -> int:
-        """Returns the cycle, rounded up, that lies `ticks` after the end of all work so far."""
-        return -(-(self._free_ticks + ticks) // self._ticks_per_cycle)
-
     @property
     def busy_cycles(self) -> int:
         """Cycles of work so far, rounded up."""

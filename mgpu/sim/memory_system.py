@@ -73,7 +73,6 @@ class MemorySystem:
 
     def __init__(self, device: Device) -> None:
         self.counters = MemoryCounters()
-        self._device = device
         clock = Fraction(device.clock_hz)
         hbm_ticks_per_cycle, (self._hbm_ticks,) = exact_ticks([clock / device.hbm_bandwidth])
         l2_ticks_per_cycle, (self._alone_ticks, self._shared_ticks, self._write_ticks) = exact_ticks(
@@ -89,6 +88,8 @@ class MemorySystem:
         self._touched_bytes = 0  # so far, in turn: brought into L2, each copy counted, or made young again
         self._capacity = Capacity(device.l2_bytes, device.l2_uneven_fraction)
         self._partition_masks = tuple(1 << partition for partition in range(device.l2_partitions))
+        self._num_partitions = device.l2_partitions
+        self._sharing_window = device.l2_sharing_window_cycles
         self._all_partitions = (1 << device.l2_partitions) - 1
         self._leaving: list[tuple[int, int]] = []
         self._in_flight_bytes = 0
@@ -112,7 +113,7 @@ class MemorySystem:
 
     def warm(self, buffer: int) -> None:
         """Brings a buffer into L2 before the launch, from its first byte to its last, as an earlier kernel would."""
-        long_ago = -1 - self._device.l2_sharing_window_cycles
+        long_ago = -1 - self._sharing_window
         counters, self.counters = self.counters, MemoryCounters()
         nbytes, pitch_bytes, _ = self._buffers[buffer]
         step = MAX_BLOCK_ROWS * pitch_bytes
@@ -178,9 +179,8 @@ class MemorySystem:
     def _touch(self, now: int, sm: int, box: Box, dram_cycles: int, *, is_write: bool) -> Touched:
         """Looks the box's blocks up, charges HBM for what has to be moved, and marks the blocks as touched."""
         blocks = self._map_of.get(box) or self._find_map(box)
-        device = self._device
-        partition = self._partition_masks[sm % len(self._partition_masks)] if sm >= 0 else self._all_partitions
-        recent = now - device.l2_sharing_window_cycles
+        partition = self._partition_masks[sm % self._num_partitions] if sm >= 0 else self._all_partitions
+        recent = now - self._sharing_window
         touched = blocks.look_up(box, sm, partition, self._touched_bytes, recent, is_write=is_write)
         moved_bytes = touched.dirtied_bytes if is_write else touched.missed_bytes
         if now >= 0 and moved_bytes:
@@ -191,7 +191,7 @@ class MemorySystem:
                 served = self._hbm.serve(now, moved_bytes * self._hbm_ticks)
                 self.counters.hbm_log.extend((served, moved_bytes))
                 touched.ready = max(touched.ready, served + dram_cycles)
-        copies = len(self._partition_masks) if sm < 0 else 1
+        copies = self._num_partitions if sm < 0 else 1
         self._touched_bytes += touched.missed_bytes * copies + touched.copied_bytes + touched.aged_bytes
         blocks.mark(box, sm, partition, self._touched_bytes, now, touched, is_write=is_write)
         self.counters.l2_hits += touched.num_hits

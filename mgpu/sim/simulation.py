@@ -12,11 +12,13 @@ import numpy as np
 
 from mgpu.capture import Capture
 from mgpu.devices import Device
+from mgpu.errors import ResourceError
 from mgpu.frontend.program import KernelProgram
 from mgpu.lang.transforms import bits_of
 from mgpu.params import TraceScope
 from mgpu.passes.budget import Budget, plan_budget
 from mgpu.passes.checks import check_program
+from mgpu.passes.launch_size import check_grid, check_memory
 from mgpu.passes.layouts import check_layouts
 from mgpu.passes.loaded_data import check_time_only
 from mgpu.passes.sites import SitePlan, plan_sites
@@ -31,16 +33,18 @@ from mgpu.sim.compile.warps import has_warp_regions
 from mgpu.sim.cta import CtaState
 from mgpu.sim.engine import Engine
 from mgpu.sim.failures import deadlock, explain, find_signals
+from mgpu.sim.float_environment import subnormal_numbers
 from mgpu.sim.interrupts import interrupts
 from mgpu.sim.machine import Cta, CtaResources, Machine
 from mgpu.sim.options import InterpretGPUParams
 from mgpu.sim.process_settings import simulation_settings
 from mgpu.sim.progress import HowFar, show_progress
-from mgpu.sim.races import Race, Watchers
+from mgpu.sim.races import Race, UnwrittenRead, Watchers
+from mgpu.sim.races.shadow import Boxes
 from mgpu.sim.recorder import Recorder
 from mgpu.sim.registers import check_registers
 from mgpu.sim.semaphore import Semaphore
-from mgpu.sim.values import carrier_dtype, from_carrier, to_carrier, uninitialised
+from mgpu.sim.values import carrier_dtype, from_carrier, holds_uninitialised, to_carrier, uninitialised
 from mgpu.sim.warpgroup import Warpgroup
 
 
@@ -59,6 +63,8 @@ class PreparedKernel:
     byte_exact: frozenset[int] = frozenset()
     detect_races: bool = False
     written_operands: frozenset[int] = frozenset()
+    has_warps: bool = False  # whether warps leave their warpgroup
+    accessed_boxes: Boxes = dataclasses.field(default_factory=dict)  # found out by launches, for those after them
 
     @property
     def resources(self) -> CtaResources:
@@ -75,12 +81,15 @@ def prepare(program: KernelProgram, device: Device, num_sms: int, options: Inter
     """
     check_program(program)
     check_layouts(program)
+    check_grid(program)
     options.check_warpgroups(program.launch.num_threads)
+    _check_events(program, options.max_events)
     if not options.numerics:
         check_time_only(program)
     budget = plan_budget(
         program, smem_per_cta_bytes=device.smem_per_cta_bytes, registers_per_sm=device.registers_per_sm
     )
+    check_memory(program, budget.profile_bytes, device)
     plan = plan_sites(program)
     record_cycles = None
     if program.params.profile_space:
@@ -106,7 +115,24 @@ def prepare(program: KernelProgram, device: Device, num_sms: int, options: Inter
         find_byte_exact(program),
         detect_races,
         written,
+        has_warp_regions(program),
     )
+
+
+def _check_events(program: KernelProgram, max_events: int) -> None:
+    """Checks that a launch can end within its limit: a CTA takes an event to start, and each of its warpgroups one.
+
+    Raises:
+      ResourceError: it cannot.
+    """
+    launch = program.launch
+    least = launch.num_ctas * (1 + launch.num_threads)
+    if least > max_events:
+        raise ResourceError(
+            f"{program.source} kernel {program.name}: grid={launch.grid} starts {launch.num_ctas:,} CTAs, which takes "
+            f"more than {least:,} simulation events; max_events is {max_events:,}. Simulate a part of the grid (CTAs "
+            "beyond some waves run like those before), or raise InterpretGPUParams(max_events=...)."
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,6 +145,7 @@ class RunResult:
       events: simulation events that it took.
       capture: recorded events and activity; None if nothing was recorded.
       races: accesses to the same memory that nothing orders, in the order in which they were found.
+      unwritten: reads of memory that nobody had written, likewise, if there are such values in the outputs.
       ctas: when and where each CTA ran, an array of `mgpu.capture.CTA_DTYPE`; cycles count from the launch.
       tensor_cycles: cycles in which a tensor core worked, summed over SMs.
       hbm_bytes: moved between HBM and L2, in both directions.
@@ -130,6 +157,7 @@ class RunResult:
     capture: Capture | None
     ctas: np.ndarray
     races: tuple[Race, ...] = ()
+    unwritten: tuple[UnwrittenRead, ...] = ()
     tensor_cycles: int = 0
     hbm_bytes: int = 0
 
@@ -147,7 +175,7 @@ def simulate(kernel: PreparedKernel, consts: Sequence[Any], inputs: Sequence[Any
       SimulationError: deadlock, access out of bounds, a misused barrier, a loop that never ends.
     """
     # Overflow and division by zero give infinities and NaNs, as on the device, without a warning.
-    with simulation_settings, np.errstate(all="ignore"):
+    with simulation_settings, subnormal_numbers(), np.errstate(all="ignore"):
         return _Run(kernel, consts, inputs).run(launch_number)
 
 
@@ -170,7 +198,7 @@ class _Run:
         ]
         # An input that the kernel writes is its own copy: the caller's array is not an output.
         arrays = [
-            np.array(value) if number in kernel.written_operands else np.asarray(value)
+            np.array(value, order="C") if number in kernel.written_operands else np.asarray(value)
             for number, value in enumerate(inputs)
         ]
         self.gmem = [
@@ -190,12 +218,22 @@ class _Run:
         self._finished: list[FinishedTrack] = []
         # Warps that never leave their warpgroup write what it does: one recorder serves all four tracks.
         scope = program.params.profile_trace_scope
-        self._has_warp_tracks = scope is TraceScope.WARP and has_warp_regions(program)
+        self._has_warp_tracks = scope is TraceScope.WARP and kernel.has_warps
         self._watchers: Watchers | None = None
         if kernel.detect_races:
             launch, watch_all = program.launch, kernel.options.detect_races is True
             size, warpgroups = launch.cluster_size, kernel.budget.num_warpgroups
-            self._watchers = Watchers(program.name, self.engine, size, warpgroups, watch_all=watch_all)
+            aliased = {output for _, output in program.input_output_aliases}
+            self._watchers = Watchers(
+                program.name,
+                self.engine,
+                size,
+                warpgroups,
+                has_warps=kernel.has_warps,
+                boxes=kernel.accessed_boxes,
+                fresh=[array for number, array in enumerate(self.outputs) if number not in aliased],
+                watch_all=watch_all,
+            )
         self._clusters: dict[int, Cluster] = {}
         self._waiting_ctas: dict[int, list[tuple[Cta, CtaState]]] = {}
         self._global_semaphores: dict[int, list[Semaphore]] = {}
@@ -234,8 +272,14 @@ class _Run:
         cycles = int(ctas["end"].max() - ctas["begin"].min())
         tensor_cycles = sum(sm.tensor_core.busy_cycles for sm in self.machine.sms)
         hbm_bytes = traffic.hbm_read_bytes + traffic.hbm_write_bytes
-        races = () if self._watchers is None else self._watchers.races()
-        return RunResult(outputs, cycles, self.engine.events, capture, ctas, races, tensor_cycles, hbm_bytes)
+        races: tuple[Race, ...] = ()
+        unwritten: tuple[UnwrittenRead, ...] = ()
+        if self._watchers is not None:
+            races, unwritten = self._watchers.races(), self._watchers.unwritten()
+            # A kernel may read more than it uses: only what can be seen in the outputs is told.
+            if unwritten and not any(holds_uninitialised(self._watchers.written(each)) for each in self.outputs):
+                unwritten = ()
+        return RunResult(outputs, cycles, self.engine.events, capture, ctas, races, unwritten, tensor_cycles, hbm_bytes)
 
     def _unfinished(self) -> list[Warpgroup]:
         """Returns the warpgroups of the CTAs that have not exited."""
@@ -290,16 +334,17 @@ class _Run:
 
     def _exit_warpgroup(self, warpgroup: Warpgroup, cta: Cta) -> None:
         warpgroup.end = self.engine.now
-        warpgroups = self._running[cta.index]
-        if not all(other.process.done for other in warpgroups):
+        state = warpgroup.cta
+        state.running -= 1
+        if state.running:
             return
-        del self._running[cta.index]
         self._finished += [
-            FinishedTrack(cta.index, cta.sm.index, one.index, one.recorder, one.begin, one.end) for one in warpgroups
+            FinishedTrack(cta.index, cta.sm.index, one.index, one.recorder, one.begin, one.end)
+            for one in self._running.pop(cta.index)
         ]
-        if warpgroup.cta.races is not None:
-            warpgroup.cta.races.exit(str(self.kernel.program.source), warpgroup.cta.reachable_arrays())
-        warpgroup.cta.exit()
+        if state.races is not None:
+            state.races.exit(str(self.kernel.program.source), state.reachable_arrays())
+        state.exit()
         cta.exit()
 
     def _how_far(self) -> HowFar:

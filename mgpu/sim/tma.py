@@ -23,25 +23,13 @@ from mgpu.sim.fluid_queue import FluidQueue
 from mgpu.sim.memory_system import Box, MemorySystem
 from mgpu.sim.tensor_core import TensorCore
 
-__all__ = ["Box", "Landing", "Stored", "Tma"]
+__all__ = ["Box", "Stored", "Tma"]
 
 
 @functools.cache
 def _ratio(number: float) -> tuple[int, int]:
     """Returns numerator and denominator of a decimal number; computed once for all SMs."""
     return Fraction(str(number)).as_integer_ratio()
-
-
-class Landing(NamedTuple):
-    """Times of a load, in cycles.
-
-    Attributes:
-      issue_done: the engine has sent out all requests of the box.
-      data_at: the last byte is in SMEM; `complete_tx` is due.
-    """
-
-    issue_done: int
-    data_at: int
 
 
 class Stored(NamedTuple):
@@ -75,7 +63,6 @@ class Tma:
         "_device",
         "_landing",
         "_memory",
-        "_requests",
         "_sm",
         "_stores",
         "_tensor_core",
@@ -87,19 +74,21 @@ class Tma:
         self._sm = sm
         self._tensor_core = tensor_core
         self._contention = _ratio(device.tma_wgmma_contention)
-        self._requests = FluidQueue(device.tma_rows_per_cycle)
         self._landing = FluidQueue(device.tma_bytes_per_cycle)
         self._stores = FluidQueue(device.tma_store_bytes_per_cycle)
         self._descriptor_ready: dict[int, int] = {}
-        self._costs: dict[tuple[int, int], tuple[int, int]] = {}
+        self._costs: dict[tuple[int, int], int] = {}
 
-    def load(self, now: int, box: Box) -> Landing:
-        """Starts a copy from GMEM to SMEM at time `now`."""
-        rows, ticks = self._cost(box.rows, box.row_bytes)
+    def load(self, now: int, box: Box) -> int:
+        """Starts a copy from GMEM to SMEM at time `now`.
+
+        Returns:
+          The cycle at which the last byte is in SMEM; `complete_tx` is due.
+        """
         fetch_cycles = self._descriptor_fetch_cycles(now, box.buffer)
-        issue_done = self._requests.serve(now + fetch_cycles, rows)
         arrives = self._memory.read(now, self._sm, box, by_tma=True) + fetch_cycles
-        return Landing(issue_done, self._land(now, arrives, ticks))
+        _, _, rows, row_bytes, _ = box
+        return self._land(now, arrives, self._costs.get((rows, row_bytes)) or self._ticks(rows, row_bytes))
 
     def multicast(self, now: int, box: Box, receivers: Sequence[Tma]) -> list[int]:
         """Starts a copy from GMEM to the SMEM of several SMs of a cluster, which L2 is asked for once.
@@ -107,9 +96,8 @@ class Tma:
         Returns:
           For each receiver, the cycle at which the last byte is in its SMEM. Each takes the bytes at its own rate.
         """
-        rows, ticks = self._cost(box.rows, box.row_bytes)
+        ticks = self._ticks(box.rows, box.row_bytes)
         fetch_cycles = self._descriptor_fetch_cycles(now, box.buffer)
-        self._requests.serve(now + fetch_cycles, rows)
         arrives = self._memory.read(now, self._sm, box, by_tma=True) + fetch_cycles
         return [receiver._land(now, arrives, ticks) for receiver in receivers]
 
@@ -130,16 +118,14 @@ class Tma:
         taken = max(drained, self._memory.write(now, self._sm, box))
         return Stored(taken + device.tma_store_read_latency_cycles, taken + device.tma_store_latency_cycles)
 
-    def _cost(self, rows: int, row_bytes: int) -> tuple[int, int]:
-        """Returns the rows that a box counts as, and its ticks of landing, computed once for each extent."""
-        found = self._costs.get((rows, row_bytes))
-        if found is None:
-            device = self._device
-            streamed_rows = rows * -(-row_bytes // device.tma_row_bytes)
-            # Streaming a row takes a cycle even if it is short, so short rows count as full ones here.
-            row_ticks = streamed_rows * device.tma_bytes_per_cycle // device.tma_rows_per_cycle
-            found = self._costs[rows, row_bytes] = streamed_rows, max(rows * row_bytes, row_ticks)
-        return found
+    def _ticks(self, rows: int, row_bytes: int) -> int:
+        """Returns how many ticks a box takes to land, and remembers it for the next box of this extent."""
+        device = self._device
+        streamed_rows = rows * -(-row_bytes // device.tma_row_bytes)
+        # Streaming a row takes a cycle even if it is short, so short rows count as full ones here.
+        row_ticks = streamed_rows * device.tma_bytes_per_cycle // device.tma_rows_per_cycle
+        self._costs[rows, row_bytes] = ticks = max(rows * row_bytes, row_ticks)
+        return ticks
 
     def _descriptor_fetch_cycles(self, now: int, buffer: int) -> int:
         """Returns how long an operation waits for its tensor map, which the SM fetches once for each buffer."""

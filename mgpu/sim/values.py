@@ -15,6 +15,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from mgpu.sim.float16 import float16_to_float32, float32_to_float16, round_float16
+
 _NARROW_FLOATS = frozenset(
     np.dtype(dtype)
     for dtype in (
@@ -27,9 +29,6 @@ _NARROW_FLOATS = frozenset(
     )
 )
 _FLOAT32_EXPONENT = np.uint32(0x7F800000)
-_FLOAT16_SMALLEST_EXPONENT = np.uint32(113 << 23)  # of 2**-14, the smallest normal float16, in float32
-_THIRTEEN_EXPONENTS = np.uint32(13 << 23)  # float32 has 13 bits of mantissa more than float16
-_FLOAT16_LARGEST_EXPONENT = np.uint32(142 << 23)  # of 2**15: from 65520 on, values round to infinity
 
 
 def is_narrow_float(dtype: Any) -> bool:
@@ -48,6 +47,8 @@ def to_carrier(array: np.ndarray) -> np.ndarray:
         bits = np.ascontiguousarray(array).view(np.uint16).astype(np.uint32)
         bits <<= np.uint32(16)
         return bits.view(np.float32)
+    if array.dtype == np.float16:
+        return float16_to_float32(array)
     return array.astype(carrier_dtype(array.dtype), copy=False)
 
 
@@ -57,6 +58,8 @@ def from_carrier(array: np.ndarray, dtype: Any) -> np.ndarray:
     if dtype == np.dtype(ml_dtypes.bfloat16):
         high_half = np.ascontiguousarray(array).view(np.uint32) >> np.uint32(16)
         return high_half.astype(np.uint16).view(dtype)
+    if dtype == np.float16 and array.dtype == np.float32:
+        return float32_to_float16(array)
     return array.astype(dtype, copy=False)
 
 
@@ -75,26 +78,6 @@ def round_bfloat16(array: np.ndarray) -> np.ndarray:
     if special.any():
         result[special] = array[special].astype(ml_dtypes.bfloat16).astype(np.float32)
     return result
-
-
-def round_float16(array: np.ndarray) -> np.ndarray:
-    """Rounds float32 to the nearest float16, ties to even; the result is carried in float32.
-
-    Adding 1.5 * 2**(e + 13), where e is the exponent of the value or of the smallest normal float16, rounds to
-    a float16's last place, as the sum has just the bits above it; subtracting it again is exact.
-    """
-    array = np.asarray(array, np.float32, order="C")
-    magic_bits = array.view(np.uint32) & _FLOAT32_EXPONENT
-    if array.ndim == 0 or magic_bits.max(initial=0) >= _FLOAT16_LARGEST_EXPONENT:  # may overflow, infinity or NaN
-        with np.errstate(over="ignore"):  # overflow to infinity is what the hardware does
-            return array.astype(np.float16).astype(np.float32)
-    np.maximum(magic_bits, _FLOAT16_SMALLEST_EXPONENT, out=magic_bits)
-    magic_bits += _THIRTEEN_EXPONENTS
-    magic = magic_bits.view(np.float32)
-    magic *= np.float32(1.5)
-    result = array + magic
-    result -= magic
-    return np.copysign(result, array, out=result)  # a negative value that rounds to zero stays negative
 
 
 def _round_by_cast(dtype: np.dtype) -> Callable[[np.ndarray], np.ndarray]:
@@ -149,3 +132,14 @@ def uninitialised(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     if carrier.kind in "iu":
         return np.full(shape, np.iinfo(carrier).min, carrier)
     return np.zeros(shape, carrier)
+
+
+def holds_uninitialised(array: np.ndarray) -> bool:
+    """True if carried values may stem from a buffer nobody has written: NaN, or integers near the least one.
+
+    Sums with such integers stay near it. Unsigned ones, whose least value is zero, do not show.
+    """
+    if array.dtype.kind == "i":
+        return bool((array < np.iinfo(array.dtype).min // 2).any())
+    is_float = array.dtype.kind == "f" or is_narrow_float(array.dtype)
+    return is_float and bool(np.isnan(array).any())

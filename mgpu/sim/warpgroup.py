@@ -99,7 +99,7 @@ class Warpgroup:
         barrier.arrive((self.index, site))
         now = engine.now
         # A box that lies outside its array is filled without asking L2.
-        data_at = now + self._fill_cycles if box is None else self._tma.load(now, box).data_at
+        data_at = now + self._fill_cycles if box is None else self._tma.load(now, box)
         engine.call_at(data_at, _land, self.cta, dst, place, src, barrier, num_bytes, (LOAD_SOURCE, site))
         if self._activity is not None:
             self._log(TMA_LOAD, site, slot, now, data_at, num_bytes, 0)

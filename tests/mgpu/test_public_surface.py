@@ -63,7 +63,6 @@ NOT_TAKEN = {
     ("CompilerParams", "profile_bounds_check"): "events that do not fit are always counted",
     ("CompilerParams", "skip_device_barrier"): DEVICES,
     ("CompilerParams", "is_multi_process"): DEVICES,
-    ("kernel", "cost_estimate"): "",
     ("kernel", "mesh_kwargs"): "named arguments of their own",
 }
 IS_OLDEST = jax.__version_info__ < (0, 11)
@@ -140,6 +139,9 @@ def test_enumerations_have_jaxs_members(name):
         *((name, "Blackwell") for name, why in MISSING.items() if why == BLACKWELL),
         *((name, "several GPUs") for name, why in MISSING.items() if why == DEVICES),
         *((name, "before Hopper") for name, why in MISSING_OF_NEWER_JAX.items() if why == AMPERE),
+        *((name, "interpret=mgpu") for name, why in MISSING_OF_NEWER_JAX.items() if why == JAX_INTERPRETER),
+        ("alloc_semaphore", "several GPUs"),
+        ("im2col_ref", "slices"),
     ],
 )
 def test_a_name_of_other_gpus_says_what_it_needs(name, needs):

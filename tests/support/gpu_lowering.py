@@ -53,7 +53,7 @@ def kernel_texts(lowered: Any) -> list[str]:
 
 def recorded_edges(text: str) -> list[tuple[int, Edge]]:
     """Returns the (site, edge) pairs that a kernel records, sorted; an unrolled loop's are listed once."""
-    tags = {int(tag) for tag in re.findall(r"(?:mov\.b32 tag|or\.b32 tag, tag), (\d+);", text)}
+    tags = {int(tag) for tag in re.findall(r"(?:mov\.b32 tag|mad\.lo\.u32 tag, \$0, 65536), (\d+);", text)}
     sites, edges, _ = unpack_tags(np.array(sorted(tags), np.uint32))
     return sorted({(int(site), Edge(edge)) for site, edge in zip(sites, edges, strict=True)})
 

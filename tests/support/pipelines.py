@@ -14,7 +14,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 
 import mgpu
-from mgpu.errors import MgpuError, RaceWarning
+from mgpu.errors import MgpuError, RaceWarning, UnwrittenWarning
 
 SIDE = 64
 
@@ -202,9 +202,10 @@ def run_checked(kernel: Any, *arrays: np.ndarray) -> tuple[np.ndarray | None, st
     mgpu.reset()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RaceWarning)
+        warnings.simplefilter("error", UnwrittenWarning)
         try:
             out = np.asarray(kernel(*arrays))
-        except MgpuError as error:
+        except (MgpuError, UnwrittenWarning) as error:
             return None, f"{type(error).__name__}: {error}"
     races = mgpu.get_races()
     mgpu.reset()

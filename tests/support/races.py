@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import mgpu
-from mgpu.errors import RaceWarning
+from mgpu.errors import RaceWarning, UnwrittenWarning
 from mgpu.sim.races import Race
 
 I32 = jnp.int32
@@ -35,6 +35,7 @@ def find_races(body: Any, out: Any, *operands: Any, everywhere: bool | None = Tr
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RaceWarning)
+        warnings.simplefilter("ignore", UnwrittenWarning)
         jax.block_until_ready(kernel(*operands))
     races = mgpu.get_races()
     mgpu.reset()

@@ -16,7 +16,11 @@ from mgpu.jax_internals import current_source_line
 
 def _given(**keywords: Any) -> dict[str, Any]:
     """Returns the keywords that are not at their defaults (None, or no axes)."""
-    return {name: value for name, value in keywords.items() if value is not None and value != ()}
+    return {name: value for name, value in keywords.items() if value is not None and not _is_empty(value)}
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, tuple) and not value  # a predicate may be traced, and so not be compared
 
 
 def _load(translator: Translator, equation: Any, operands: list[Any]) -> list[Any]:

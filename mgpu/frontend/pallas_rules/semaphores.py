@@ -23,14 +23,15 @@ def _signal(translator: Translator, equation: Any, operands: list[Any]) -> list[
             f"{current_source_line()} semaphore_signal: device_id names another GPU; one is simulated. "
             "Signal the semaphore of this device: leave device_id out."
         )
-    mgpu.semaphore_signal(semaphore, increment)
+    mgpu.semaphore_signal(semaphore, increment, memory_scope=equation.params.get("memory_scope", "sys"))
     return []
 
 
 def _wait(translator: Translator, equation: Any, operands: list[Any]) -> list[Any]:
     del translator
     semaphore, (value, decrement) = take_flat_view(equation.params["args_tree"], operands)
-    mgpu.semaphore_wait(semaphore, value, decrement=bool(decrement))
+    memory_scope = equation.params.get("memory_scope", "sys")
+    mgpu.semaphore_wait(semaphore, value, decrement=bool(decrement), memory_scope=memory_scope)
     return []
 
 

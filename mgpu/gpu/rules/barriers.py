@@ -36,12 +36,14 @@ def _set_max_registers(call: Call) -> None:
 
 def _signal(call: Call) -> None:
     semaphore, increment = call.operands
-    mosaic_gpu.semaphore_signal(semaphore, increment)
+    mosaic_gpu.semaphore_signal(semaphore, increment, memory_scope=call.params["memory_scope"])
 
 
 def _semaphore_wait(call: Call) -> None:
     semaphore, value = call.operands
-    mosaic_gpu.semaphore_wait(semaphore, value, decrement=call.params["decrement"])
+    mosaic_gpu.semaphore_wait(
+        semaphore, value, decrement=call.params["decrement"], memory_scope=call.params["memory_scope"]
+    )
 
 
 RULES: Mapping[str, Rule] = {

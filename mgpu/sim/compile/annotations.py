@@ -77,16 +77,7 @@ def _print_layout(context: Context, equation: Any, path: Path) -> None:
     """Takes no time: the layouts pass has printed it."""
 
 
-def _inline_mgpu(context: Context, equation: Any, path: Path) -> None:
-    raise context.unsupported(
-        "inline_mgpu (IR of the GPU's compiler)",
-        "Write this step with the language's own operations (loads, stores, arithmetic, copies), or run the kernel on "
-        "a GPU.",
-    )
-
-
 RULES: dict[str, Rule] = {
-    "inline_mgpu": _inline_mgpu,
     "layout_cast": _layout_cast,
     "optimization_barrier": _pass_on,
     # A kernel runs on one device: jax.numpy says how its results are sharded where a mesh has explicit axes.

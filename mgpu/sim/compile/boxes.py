@@ -212,4 +212,5 @@ NAMESPACE = {
     "undefined_filled": undefined_filled,
     "refuse_outside": refuse_outside,
     "store_box": store_box,
+    "copyto": np.copyto,
 }

@@ -183,7 +183,11 @@ def _store_write(context: Context, box: BoxText, source: str, reduction_op: str 
     if not selection.is_in_order:
         raise context.unsupported("a TMA store to a transposed GMEM ref", "Transpose the SMEM ref instead.")
     if reduction_op is None:
-        return f"partial(store_box, {selection.base}, {box.corner}, {box.sides}, {source})"
+        clipped = f"partial(store_box, {selection.base}, {box.corner}, {box.sides}, {source})"
+        if box.inside == "False":
+            return clipped
+        whole = f"partial(copyto, {selection.text}, {source}, casting='unsafe')"
+        return whole if box.inside == "True" else f"({whole} if {box.inside} else {clipped})"
     combine = context.emitter.constant(reduce_box(reduction_op, dst.dtype))
     return f"partial({combine}, {selection.base}, {box.corner}, {box.sides}, {source})"
 

@@ -13,7 +13,7 @@ from mgpu.lang.memory import SMEM
 from mgpu.lang.primitive import View
 from mgpu.sim.compile.boxes import box_of
 from mgpu.sim.compile.context import Context, Local, Rule
-from mgpu.sim.compile.race_hooks import note, note_access
+from mgpu.sim.compile.race_hooks import note, note_parts
 from mgpu.sim.compile.recording import operands_of, record, site_of
 from mgpu.sim.compile.refs import Selection, select
 from mgpu.sim.compile.scalars import is_integer_scalar
@@ -63,9 +63,10 @@ def _inline(context: Context, equation: Any, path: Path) -> None:
             if part.cost.chain_cycles:
                 emitter.depend((), emitter.fresh("chain"), part.cost.chain_cycles)
             emitter.flush()
-            _touch(context, program, selections)
+            _take_time(context, program, selections)
             if computes:
                 emitter.line(f"cta.multiply_ended(); {name}.run({lanes}, {number})")
+                _note_accesses(context, program, selections, f"{name}.touched({lanes}")
         elif isinstance(part, Fence):
             emitter.spend(cycles=context.device.fence_proxy_async_cycles)
             note(context, "commit")
@@ -84,15 +85,19 @@ def _take_results(context: Context, equation: Any, results: str) -> None:
         context.values[out] = Local(context.emitter.assign(text))
 
 
-def _touch(context: Context, program: Any, selections: list[Selection | None]) -> None:
-    """Tells of the accesses to the refs of a stretch: to SMEM as a whole, for races; to GMEM as time."""
+def _note_accesses(context: Context, program: Any, selections: list[Selection | None], touched: str) -> None:
+    """Tells those who look for races which elements of its refs a stretch has accessed; `touched` begins a call."""
+    for number, (selection, kind) in enumerate(zip(selections, program.accesses, strict=True)):
+        if selection is not None and kind:
+            for each in ("read", "write") if kind == "update" else (kind,):
+                note_parts(context, selection, each, f"{touched}, {number}, {each!r})")
+
+
+def _take_time(context: Context, program: Any, selections: list[Selection | None]) -> None:
+    """Spends the time of the accesses to the refs of a stretch that lie in GMEM."""
     emitter = context.emitter
     for selection, kind in zip(selections, program.accesses, strict=True):
-        if selection is None or not kind:
-            continue
-        if selection.storage.allocation.path:
-            for each in ("read", "write") if kind == "update" else (kind,):
-                note_access(context, selection, each)
+        if selection is None or not kind or selection.storage.allocation.path:
             continue
         box = box_of(selection, selection.storage.allocation.number).box
         if kind != "write":

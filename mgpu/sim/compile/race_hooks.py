@@ -28,12 +28,15 @@ from mgpu.sim.races.report import REMOTE_ATOMIC, REMOTE_STORE, TMA_LOAD, TMA_RED
 from mgpu.sim.races.reuse import Extent, ScopeExtents
 
 PREAMBLE = "races = cta.races; global_races = cta.global_races"
-_WRITES = frozenset(("swap", "addupdate", "store", "atomic", "copy_smem_to_gmem"))
+_WRITES = frozenset(("swap", "addupdate", "store", "atomic", "copy_smem_to_gmem", "inline_mgpu"))
 
 
 def written_operands(program: KernelProgram) -> frozenset[int]:
-    """Returns the numbers of the GMEM operands that some operation of a program writes; the others cannot race."""
-    written: set[int] = set()
+    """Returns the numbers of the GMEM operands that some operation of a program writes, and of all outputs.
+
+    The others cannot race, and have been written before the launch.
+    """
+    written = set(range(len(program.in_avals), len(program.in_avals) + len(program.out_avals)))
     for step in walk(program):
         if step.equation.primitive.name in _WRITES:
             found = [step.refs[view.ref] for view in views_of(step.equation) if view.ref in step.refs]
@@ -133,6 +136,32 @@ def note_access(context: Context, selection: Selection, kind: str) -> None:
         _emit_access(context, what, selection, text, f"races.{kind}({thread}, {{}})", "races", "SMEM")
     elif _is_watched(context, selection):
         _emit_access(context, what, selection, text, f"global_races.{kind}_global({thread}, {{}})", "", "GMEM")
+
+
+def part_of_view(view: np.ndarray, bounds: tuple[tuple[int, int], ...]) -> np.ndarray:
+    """Returns a box of a view, given (begin, end) along each dimension."""
+    return view[tuple(slice(begin, end) for begin, end in bounds)]
+
+
+def note_parts(context: Context, selection: Selection, kind: str, boxes: str) -> None:
+    """Emits accesses by the warpgroup itself to parts of a selection in SMEM, or in GMEM that somebody writes.
+
+    Args:
+      context: what is being compiled.
+      selection: what the parts belong to.
+      kind: "read" or "write".
+      boxes: expression of an iterable of the parts' bounds, as of `part_of_view`.
+    """
+    is_smem = bool(selection.storage.allocation.path)
+    if not (context.options.detect_races and (is_smem or _is_watched(context, selection))):
+        return
+    emitter = context.emitter
+    bounds = emitter.fresh("bounds")
+    text = f"{emitter.constant(part_of_view)}({selection.text}, {bounds})"
+    access = _access(context, kind, selection, "SMEM" if is_smem else "GMEM", text)
+    watcher, method = ("races", kind) if is_smem else ("global_races", f"{kind}_global")
+    emitter.line(f"if {watcher}:")
+    emitter.line(f"    for {bounds} in {boxes}: {watcher}.{method}({thread_number(context)}, {access})")
 
 
 def note_load(

@@ -44,11 +44,15 @@ class Lanes:
       memory: the refs.
       position: where they are.
       source: the author's line, for errors.
+
+    Attributes:
+      values: what each number of the code stands for.
+      memory: the refs.
     """
 
     def __init__(self, memory: Memory, position: Position, source: object) -> None:
         self.values: dict[int, Any] = {}
-        self._memory = memory
+        self.memory = memory
         self._position = position
         self._source = source
 
@@ -148,12 +152,12 @@ class Lanes:
     def _load(self, step: Step, operands: list[Any], mask: np.ndarray) -> list[Any]:
         kind = _number_type(step.types[0], self._source)
         address = operands[0].element(operands[1:]) if isinstance(operands[0], Memref) else operands[0]
-        return [self._memory.load(address, kind.dtype, kind.shape, mask)]
+        return [self.memory.load(address, kind.dtype, kind.shape, mask)]
 
     def _store(self, step: Step, operands: list[Any], mask: np.ndarray) -> list[Any]:
         value, target, *indices = operands
         address = target.element(indices) if isinstance(target, Memref) else target
-        self._memory.store(address, value, mask)
+        self.memory.store(address, value, mask)
         return []
 
     def _reshaped(self, step: Step, operands: list[Any], mask: np.ndarray) -> list[Any]:

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import numpy as np
 
 from mgpu.errors import OutOfBoundsError
 from mgpu.sim.values import carrier_dtype
+
+Access = Literal["read", "write"]
+Bounds = tuple[tuple[int, int], ...]
+"""(begin, end) along each dimension."""
 
 _BUFFER_SHIFT = 48
 _OFFSET_MASK = np.int64((1 << _BUFFER_SHIFT) - 1)
@@ -57,17 +62,29 @@ class Memory:
     def __init__(self, arrays: Sequence[np.ndarray], dtypes: Sequence[np.dtype]) -> None:
         self._arrays = arrays
         self._dtypes = dtypes
+        self._touched: dict[tuple[int, Access], list[tuple[np.ndarray, ...]]] = {}  # indices of elements
 
     def ref(self, number: int) -> Memref:
         """Returns the ref to a whole buffer."""
         address = np.array([(number + 1) << _BUFFER_SHIFT], np.int64)
         return contiguous(address, self._dtypes[number], self._arrays[number].shape)
 
+    def take_touched(self, number: int, access: Access) -> Iterator[Bounds]:
+        """Yields boxes of the elements of buffer `number` that have been accessed since it was asked last."""
+        found = self._touched.pop((number, access), None)
+        if found is None:
+            return
+        touched = np.zeros(self._arrays[number].shape, bool)
+        for index in found:
+            touched[index] = True
+        yield from _boxes(touched)
+
     def load(self, address: np.ndarray, dtype: np.dtype, shape: tuple[int, ...], mask: np.ndarray) -> np.ndarray:
         """Returns a scalar or vector from each lane's address; lanes that `mask` leaves out get zeros."""
         lanes = max(len(address), len(mask))
         result = np.zeros((lanes, math.prod(shape)), dtype)
         for number, active, index, elements in self._places(address, dtype, math.prod(shape), mask):
+            self._touched.setdefault((number, "read"), []).append(index)
             found = self._arrays[number][index].astype(self._dtypes[number])
             result[active] = np.ascontiguousarray(found).view(dtype).reshape(-1, elements)
         return result.reshape(lanes, *shape)
@@ -76,6 +93,7 @@ class Memory:
         """Writes each active lane's scalar or vector; where lanes write the same element, the last one stays."""
         count = math.prod(value.shape[1:])
         for number, active, index, _ in self._places(address, value.dtype, count, mask):
+            self._touched.setdefault((number, "write"), []).append(index)
             taken = np.broadcast_to(value, (len(active), *value.shape[1:]))[active]
             array, dtype = self._arrays[number], self._dtypes[number]
             elements = np.ascontiguousarray(taken.reshape(len(taken), count)).view(dtype)
@@ -111,3 +129,18 @@ class Memory:
                 )
             places.append((number, active, np.unravel_index(flat, shape), count))
         return places
+
+
+def _boxes(touched: np.ndarray) -> Iterator[Bounds]:
+    """Yields boxes that make up what is set in a mask: one if it is a box, else the runs of its rows."""
+    places = np.nonzero(touched)
+    if not places[0].size:
+        return
+    box = tuple((int(place.min()), int(place.max()) + 1) for place in places)
+    if touched[tuple(slice(begin, end) for begin, end in box)].all():
+        yield box
+        return
+    for row in np.argwhere(touched.any(-1)).tolist():
+        borders = np.flatnonzero(np.diff(touched[tuple(row)], prepend=False, append=False)).tolist()
+        for begin, end in zip(borders[::2], borders[1::2], strict=True):
+            yield (*((at, at + 1) for at in row), (begin, end))

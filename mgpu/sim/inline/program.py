@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from mgpu.frontend.inline_code import Fragment, InlineCode, Operand, Step
 from mgpu.sim.inline.cost import Cost
 from mgpu.sim.inline.fragments import FragmentPlaces
 from mgpu.sim.inline.lanes import EVERYWHERE, Lanes, Position
-from mgpu.sim.inline.memory import Memory
+from mgpu.sim.inline.memory import Access, Bounds, Memory
 from mgpu.sim.values import carrier_dtype
 
 _QUIET = ("arith.constant", "llvm.mlir.constant", "func.return")
@@ -60,6 +60,7 @@ class InlineProgram:
         self._operands = tuple(operands)
         self._source = source
         self._places = [FragmentPlaces(each, source) if isinstance(each, Fragment) else None for each in code.arguments]
+        self._refs = [number for number, each in enumerate(self._places) if each is None]
         self._results = [FragmentPlaces(each, source) for each in code.results]
         self.accesses = _find_accesses(code)
         self.parts: list[Stretch | Fence | NamedBarrierStep] = []
@@ -88,7 +89,7 @@ class InlineProgram:
 
     def begin(self, arguments: Sequence[Any], position: Position) -> Lanes:
         """Returns lanes that hold the arguments: values of arrays in their carriers, views of refs."""
-        refs = [number for number, each in enumerate(self._places) if each is None]
+        refs = self._refs
         memory = Memory([arguments[number] for number in refs], [self._operands[number].dtype for number in refs])
         lanes = Lanes(memory, position, self._source)
         for number, (taken, place) in enumerate(zip(self._code.arguments, self._places, strict=True)):
@@ -105,6 +106,10 @@ class InlineProgram:
         stretch = self.parts[part]
         assert isinstance(stretch, Stretch)
         lanes.run(stretch.steps, EVERYWHERE)
+
+    def touched(self, lanes: Lanes, argument: int, access: Access) -> Iterator[Bounds]:
+        """Yields boxes of what the last stretch has read, or written, of an argument that is a ref."""
+        return lanes.memory.take_touched(self._refs.index(argument), access)
 
     def end(self, lanes: Lanes) -> list[np.ndarray]:
         """Returns the arrays that the function returns, in their carriers."""

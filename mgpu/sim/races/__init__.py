@@ -17,6 +17,8 @@ Asynchronous work is an agent of its own:
 Scopes (`run_scoped`) side by side lie in the same bytes of SMEM. What is in flight when one ends has to be over before
 the next one writes there, and what it wrote needs a `commit_smem` before TMA does.
 
+Reads of memory that nobody has written are told of, too: of SMEM, and of outputs.
+
 When a CTA exits, its SMEM ends: copies in flight there, and accesses of its peers that it has not waited for, are
 reported like races.
 
@@ -29,7 +31,7 @@ scope to scope, `clocks.py` says who knows what, `detector.py` compares the two.
 """
 
 from mgpu.sim.races.cta import CtaRaces
-from mgpu.sim.races.report import Place, Race
+from mgpu.sim.races.report import Place, Race, UnwrittenRead
 from mgpu.sim.races.watching import GlobalRaces, Watchers
 
-__all__ = ["CtaRaces", "GlobalRaces", "Place", "Race", "Watchers"]
+__all__ = ["CtaRaces", "GlobalRaces", "Place", "Race", "UnwrittenRead", "Watchers"]

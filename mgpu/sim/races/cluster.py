@@ -9,42 +9,54 @@ from __future__ import annotations
 
 import numpy as np
 
-from mgpu.sim.races.clocks import Thread, join
+from mgpu.sim.races.clocks import Clock, Thread, join
 from mgpu.sim.races.detector import LaunchRaces
 from mgpu.sim.races.report import TMA_REDUCTION, Access, Place
 from mgpu.sim.races.shadow import Index
 
 
 class ClusterRaces:
-    """Watches one CTA; those of a cluster are given the same thread.
+    """Watches one CTA.
 
     Args:
       launch: what all CTAs share.
-      thread: the cluster's agent.
+      threads: the agents of clusters that have done something; is added to.
       cta, cluster: numbers of the CTA and of its cluster.
     """
 
-    def __init__(self, launch: LaunchRaces, thread: Thread, cta: int, cluster: int) -> None:
+    __slots__ = ("_cluster", "_cta", "_launch", "_threads")
+
+    def __init__(self, launch: LaunchRaces, threads: dict[int, Thread], cta: int, cluster: int) -> None:
         self._launch = launch
-        self._thread = thread
+        self._threads = threads
         self._cta = cta
         self._cluster = cluster
 
-    def _access(self, place: Place) -> Access:
-        agent = self._thread.agent
-        return Access(agent, self._thread.clock[agent], place, self._cta, self._cluster)
+    @property
+    def _thread(self) -> Thread:
+        """The cluster's agent."""
+        thread = self._threads.get(self._cluster)
+        if thread is None:
+            thread = self._threads[self._cluster] = Thread(self._launch.agents)
+        return thread
+
+    def _own(self, place: Place) -> tuple[Clock, Access]:
+        """Returns what the cluster knows, and an access that it makes now."""
+        thread = self._thread
+        agent, clock = thread.agent, thread.clock
+        return clock, Access(agent, clock[agent], place, self._cta, self._cluster)
 
     def read_global(self, _thread: int, place: Place, array: np.ndarray, index: Index) -> None:
         """See `GlobalRaces`."""
-        self._launch.read(self._launch.gmem, array, index, self._thread.clock, self._access(place))
+        self._launch.read(self._launch.gmem, array, index, *self._own(place))
 
     def write_global(self, _thread: int, place: Place, array: np.ndarray, index: Index) -> None:
         """See `GlobalRaces`."""
-        self._launch.write(self._launch.gmem, array, index, self._thread.clock, self._access(place))
+        self._launch.write(self._launch.gmem, array, index, *self._own(place))
 
     def update_global(self, _thread: int, place: Place, array: np.ndarray, index: Index) -> None:
         """See `GlobalRaces`."""
-        self._launch.update(self._launch.gmem, array, index, self._thread.clock, self._access(place))
+        self._launch.update(self._launch.gmem, array, index, *self._own(place))
 
     def load_global(self, thread: int, place: Place, array: np.ndarray, index: Index, _barrier: object) -> None:
         """See `GlobalRaces`."""

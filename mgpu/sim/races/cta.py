@@ -11,7 +11,7 @@ import numpy as np
 from mgpu.sim.races.clocks import Agents, BarrierClock, Clock, Meeting, Thread, join
 from mgpu.sim.races.detector import LaunchRaces, Shadows
 from mgpu.sim.races.named import NamedMeetings
-from mgpu.sim.races.report import EXIT, REMOTE_ATOMIC, TMA_REDUCTION, Access, Place, missing_order
+from mgpu.sim.races.report import EXIT, REMOTE_ATOMIC, TMA_REDUCTION, Access, Place, missing_order, missing_wait
 from mgpu.sim.races.reuse import LateArray, ScopeExtents, SmemReuse
 from mgpu.sim.races.shadow import Index
 from mgpu.units import WARPS_PER_WARPGROUP
@@ -27,6 +27,7 @@ class ClusterMemory:
       size: CTAs of the cluster.
 
     Attributes:
+      size: as given.
       smem: shadows of their shared memory.
       barriers: clocks of their mbarriers.
       running: CTAs that have not exited.
@@ -35,6 +36,7 @@ class ClusterMemory:
     """
 
     def __init__(self, size: int) -> None:
+        self.size = size
         self.smem: Shadows = {}
         self.barriers: dict[Any, BarrierClock] = {}
         self.running = size
@@ -50,14 +52,24 @@ class CtaRaces:
       memory: what the CTAs of its cluster share.
       cta, cluster: numbers of the CTA and of its cluster.
       num_warpgroups: its warpgroups.
+      has_warps: whether warps leave their warpgroup.
     """
 
-    def __init__(self, launch: LaunchRaces, memory: ClusterMemory, cta: int, cluster: int, num_warpgroups: int) -> None:
+    def __init__(
+        self,
+        launch: LaunchRaces,
+        memory: ClusterMemory,
+        cta: int,
+        cluster: int,
+        num_warpgroups: int,
+        has_warps: bool,
+    ) -> None:
         self._launch = launch
         self._memory = memory
         self._cta = cta
         self._cluster = cluster
-        self._threads = [thread for _ in range(num_warpgroups) for thread in _make_threads(launch.agents)]
+        self._has_warps = has_warps
+        self._threads = [thread for _ in range(num_warpgroups) for thread in _make_threads(launch.agents, has_warps)]
         self._meeting = Meeting(num_warpgroups)
         self._named = NamedMeetings()
         self._reuse = SmemReuse()
@@ -116,7 +128,8 @@ class CtaRaces:
     def store_waited(self, thread: int, pending: int, read_only: bool) -> None:
         """A thread has waited until at most `pending` groups of its stores, and of its warps', are in flight."""
         clock = self._threads[thread].clock
-        for waiting in [thread] if thread % THREADS_PER_WARPGROUP else self._family(thread):
+        alone = thread % THREADS_PER_WARPGROUP or not self._has_warps
+        for waiting in (thread,) if alone else self._family(thread):
             self._threads[waiting].stores.waited(clock, pending, read_only)
 
     def mma(
@@ -136,7 +149,7 @@ class CtaRaces:
         adding, number = own.accumulated.get(acc, (place, 0))
         if own.clock.get(own.tensor_core, 0) < number:
             first, second = self._access(own.tensor_core, number, adding), self._own(thread, place)[1]
-            self._launch.report_region(first, second, f"{place.buffer}[...]", missing_order(first, second))
+            self._launch.report_region(first, second, lambda: f"{place.buffer}[...]", missing_order)
 
     def mma_waited(self, thread: int, pending: int) -> None:
         """A warpgroup has waited until at most `pending` of its wgmmas are in flight."""
@@ -272,16 +285,17 @@ class CtaRaces:
           buffers: arrays in SMEM that other CTAs of the cluster can reach.
         """
         known: Clock = {}
-        for thread in self._threads:
+        for thread in self._threads[:: 1 if self._has_warps else THREADS_PER_WARPGROUP]:
             join(known, thread.clock)
         mine = {loader for loader, _ in self._completing.values()} | {own.stores.reader for own in self._threads}
         for agent, (access, array, index) in self._memory.newest.items():
             if agent in mine and known.get(agent, 0) < access.time:
                 place = Place(EXIT, line, access.place.buffer, access.place.warpgroup)
                 end = self._access(0, 0, place)
-                self._launch.report(access, end, access.place.view(array, *index), _missing_wait(access.place))
+                view = functools.partial(access.place.view, array, *index)
+                self._launch.report(access, end, view, missing_wait)
         end = self._access(self._launch.agents.own(), 1, Place(EXIT, line, "SMEM", 0))
-        for array in buffers:
+        for array in buffers if self._memory.size > 1 else ():
             self._launch.free(self._memory.smem, array, known, end)
         self._memory.running -= 1
         if not self._memory.running:
@@ -294,14 +308,11 @@ class CtaRaces:
         return range(thread, thread + THREADS_PER_WARPGROUP)
 
 
-def _make_threads(agents: Agents) -> list[Thread]:
+def _make_threads(agents: Agents, has_warps: bool) -> list[Thread]:
+    """Returns the threads of a warpgroup: itself, and its warps if it has any; else these are itself, too."""
     warpgroup = Thread(agents)
+    if not has_warps:
+        return [warpgroup] * THREADS_PER_WARPGROUP
     # What the warpgroup issues as a whole is issued by its first warp.
     first = Thread(agents, warpgroup.stores)
     return [warpgroup, first, *(Thread(agents) for _ in range(WARPS_PER_WARPGROUP - 1))]
-
-
-def _missing_wait(place: Place) -> str:
-    if place.what == "TMA load":
-        return "Needs barrier_wait on the barrier of that load before the end."
-    return "Needs wait_smem_to_gmem(0, wait_read_only=True) before the end."

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from mgpu.sim.engine import Engine
 from mgpu.sim.races.clocks import Agents, Clock
-from mgpu.sim.races.report import EXIT, Access, Race, RaceLog, missing_commit, missing_farewell, missing_order
+from mgpu.sim.races.report import (
+    EXIT,
+    Access,
+    Missing,
+    Race,
+    RaceLog,
+    UnwrittenRead,
+    missing_commit,
+    missing_farewell,
+    missing_order,
+)
 from mgpu.sim.races.shadow import Boxes, Index, Shadow, owner_of, region_text
 
 Shadows = dict[int, Shadow]
@@ -21,6 +31,8 @@ class LaunchRaces:
     Args:
       kernel: name of the kernel.
       engine: tells the cycle.
+      boxes: which boxes the kernel's places access, as far as earlier launches have found out; is added to.
+      fresh: arrays in GMEM that nobody has written before the launch.
 
     Attributes:
       agents: hands out numbers.
@@ -28,11 +40,12 @@ class LaunchRaces:
       semaphores: what each semaphore's signals know.
     """
 
-    def __init__(self, kernel: str, engine: Engine) -> None:
+    def __init__(self, kernel: str, engine: Engine, boxes: Boxes, fresh: Sequence[np.ndarray]) -> None:
         self.agents = Agents()
         self.gmem: Shadows = {}
         self.semaphores: dict[object, Clock] = {}
-        self._boxes: Boxes = {}
+        self._boxes = boxes
+        self._fresh = frozenset(id(owner_of(array)) for array in fresh)  # asked, never iterated
         self._log = RaceLog(kernel)
         self._engine = engine
 
@@ -40,19 +53,32 @@ class LaunchRaces:
         """Returns what has been found, in the order in which it was."""
         return self._log.races()
 
+    def unwritten(self) -> tuple[UnwrittenRead, ...]:
+        """Returns the reads of what nobody has written, in the order in which they were found."""
+        return self._log.unwritten()
+
+    def written(self, array: np.ndarray) -> np.ndarray:
+        """Returns the elements of an array in GMEM that the kernel has written."""
+        shadow = self.gmem.get(id(owner_of(array)))
+        return np.empty(0, array.dtype) if shadow is None else shadow.written()
+
     def read(self, shadows: Shadows, array: np.ndarray, index: Index, clock: Clock, access: Access) -> None:
         """Notes a read by somebody who knows `clock`, and compares it with earlier writes."""
-        for state in self.shadow(shadows, array).own(access.place, array, index):
+        shadow = shadows.get(id(array)) or self.shadow(shadows, array)
+        for state in shadow.own(access.place, array, index):
             earlier = state.write
             if earlier is not None:
                 self._compare_write(earlier, array, index, clock, access)
+            elif not state.atomics:
+                self._note_unwritten(shadows, array, index, access)
             if state.atomics:
                 self._compare(state.atomics.values(), array, index, clock, access)
             state.reads[access.agent] = access
 
     def write(self, shadows: Shadows, array: np.ndarray, index: Index, clock: Clock, access: Access) -> None:
         """Notes a write by somebody who knows `clock`, and compares it with all earlier accesses."""
-        for state in self.shadow(shadows, array).replace(access.place, array, index, access):
+        shadow = shadows.get(id(array)) or self.shadow(shadows, array)
+        for state in shadow.replace(access.place, array, index, access):
             if state.write is not None:
                 self._compare_write(state.write, array, index, clock, access)
             if state.reads:
@@ -81,35 +107,44 @@ class LaunchRaces:
             writes = [] if state.write is None else [state.write]
             for other in (*writes, *state.reads.values(), *state.atomics.values()):
                 if other.cta != access.cta and known.get(other.agent, 0) < other.time:
-                    self.report(other, access, np.asarray(array), missing_farewell(other, access))
+                    self.report(other, access, lambda: np.asarray(array), missing_farewell)
             state.write, state.reads, state.atomics = access, {}, {}
 
-    def report(self, first: Access, second: Access, view: np.ndarray, needs: str) -> None:
+    def report(self, first: Access, second: Access, view: Callable[[], np.ndarray], missing: Missing) -> None:
         """Notes a race about what a view shows."""
         name = first.place.buffer if second.place.what == EXIT else second.place.buffer
-        self.report_region(first, second, region_text(view, name), needs)
+        self.report_region(first, second, lambda: region_text(view(), name), missing)
 
-    def report_region(self, first: Access, second: Access, region: str, needs: str) -> None:
+    def report_region(self, first: Access, second: Access, region: Callable[[], str], missing: Missing) -> None:
         """Notes a race about a region in words."""
-        self._log.add(first, second, region, needs, self._engine.now)
+        self._log.add(first, second, region, missing, self._engine.now)
+
+    def _note_unwritten(self, shadows: Shadows, array: np.ndarray, index: Index, access: Access) -> None:
+        """Notes a read of memory without a write, unless it had values before the launch."""
+        if shadows is not self.gmem or id(owner_of(array)) in self._fresh:
+            place = access.place
+            self._log.add_unwritten(
+                access, lambda: region_text(place.view(array, *index), place.buffer), self._engine.now
+            )
 
     def _compare_write(self, earlier: Access, array: np.ndarray, index: Index, clock: Clock, access: Access) -> None:
         agent, time, place, _, _ = earlier
-        if place.what == EXIT:
-            self.report(earlier, access, access.place.view(array, *index), missing_farewell(access, earlier))
-        elif clock.get(agent, 0) < time:
-            self.report(earlier, access, access.place.view(array, *index), missing_order(earlier, access))
+        if clock.get(agent, 0) < time or place.what == EXIT:
+            missing = missing_farewell if place.what == EXIT else missing_order
         elif access.place.is_asynchronous and not place.is_asynchronous:
-            is_committed = clock.get(-agent, 0) >= time and place.space == "SMEM"
-            if not is_committed:
-                self.report(earlier, access, access.place.view(array, *index), missing_commit(earlier, access))
+            if clock.get(-agent, 0) >= time and place.space == "SMEM":
+                return
+            missing = missing_commit
+        else:
+            return
+        self.report(earlier, access, lambda: access.place.view(array, *index), missing)
 
     def _compare(
         self, earlier: Iterable[Access], array: np.ndarray, index: Index, clock: Clock, access: Access
     ) -> None:
         for other in earlier:
             if clock.get(other.agent, 0) < other.time:
-                self.report(other, access, access.place.view(array, *index), missing_order(other, access))
+                self.report(other, access, lambda: access.place.view(array, *index), missing_order)
 
     def shadow(self, shadows: Shadows, array: np.ndarray) -> Shadow:
         """Returns the shadow of the memory that an array shows."""

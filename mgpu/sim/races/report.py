@@ -110,27 +110,78 @@ EXIT = "exit"
 """What a `Place` is that stands for the end of a CTA."""
 
 
+@dataclasses.dataclass(frozen=True)
+class UnwrittenRead:
+    """A read of memory that nobody has written: its values may be anything.
+
+    Attributes:
+      kernel: name of the kernel.
+      place: the read.
+      region: part of the buffer, or shape and dtype of what is read.
+      cta, cycle: where and when it was seen first.
+      count: how often it was seen, over all CTAs.
+    """
+
+    kernel: str
+    place: Place
+    region: str
+    cta: int
+    cycle: int
+    count: int = 1
+
+    def __str__(self) -> str:
+        times = f", {self.count} times" if self.count > 1 else ""
+        if self.place.space == "SMEM":
+            needs = (
+                "Needs a store or a copy into it before; in a ring, see whether slot and barrier are those of the load."
+            )
+        else:
+            needs = "Outputs begin with anything: write it before, or alias an input to it (input_output_aliases)."
+        return (
+            f"kernel {self.kernel}: CTA {self.cta} reads at cycle {self.cycle:,}{times} what nobody has written: "
+            f"{self.place} ({self.region}), or a part of it. {needs}"
+        )
+
+
+Missing = Callable[[Access, Access], str]
+"""Words what would order two accesses."""
+
+
 class RaceLog:
-    """The races of one launch, one for each pair of places."""
+    """The races of one launch, one for each pair of places, and its reads of what nobody has written."""
 
     def __init__(self, kernel: str) -> None:
         self._kernel = kernel
-        self._found: dict[tuple[Place, Place, str], Race] = {}
+        self._races: dict[tuple[object, ...], Race] = {}
+        self._unwritten: dict[Place, UnwrittenRead] = {}
 
-    def add(self, first: Access, second: Access, region: str, needs: str, cycle: int) -> None:
-        """Notes a race, or counts it if the same two places have raced before."""
-        key = (first.place, second.place, needs)
-        known = self._found.get(key)
+    def add(self, first: Access, second: Access, region: Callable[[], str], missing: Missing, cycle: int) -> None:
+        """Notes a race, or counts it if the same two places have raced before; only the first one is worded."""
+        key = (first.place, second.place, missing, first.cta == second.cta, first.cluster == second.cluster)
+        known = self._races.get(key)
         if known is not None:
-            self._found[key] = dataclasses.replace(known, count=known.count + 1)
+            self._races[key] = dataclasses.replace(known, count=known.count + 1)
         else:
-            self._found[key] = Race(
-                self._kernel, first.place, second.place, region, needs, second.cta, cycle, first.cta
+            needs = missing(first, second)
+            self._races[key] = Race(
+                self._kernel, first.place, second.place, region(), needs, second.cta, cycle, first.cta
             )
+
+    def add_unwritten(self, access: Access, region: Callable[[], str], cycle: int) -> None:
+        """Notes a read of what nobody has written, or counts it."""
+        known = self._unwritten.get(access.place)
+        if known is not None:
+            self._unwritten[access.place] = dataclasses.replace(known, count=known.count + 1)
+        else:
+            self._unwritten[access.place] = UnwrittenRead(self._kernel, access.place, region(), access.cta, cycle)
 
     def races(self) -> tuple[Race, ...]:
         """Returns the races in the order in which they were found."""
-        return tuple(self._found.values())
+        return tuple(self._races.values())
+
+    def unwritten(self) -> tuple[UnwrittenRead, ...]:
+        """Returns the reads of what nobody has written, in the order in which they were found."""
+        return tuple(self._unwritten.values())
 
 
 def missing_order(first: Access, second: Access) -> str:
@@ -147,7 +198,8 @@ def missing_order(first: Access, second: Access) -> str:
         hand_over = f"barrier_arrive by {before.who} and barrier_wait by {after.who}"
     else:
         hand_over = f"barrier_arrive on a ClusterBarrier by CTA {first.cta} and barrier_wait by CTA {second.cta}"
-    return f"Needs {wait + ', then ' if wait else ''}{hand_over} in between."
+    own_part = f"a part of {after.buffer} for each warpgroup, or " if before.what == after.what == "write" else ""
+    return f"Needs {own_part}{wait + ', then ' if wait else ''}{hand_over} in between."
 
 
 def _own_wait(before: Place) -> str:
@@ -171,8 +223,9 @@ def _between_clusters(first: Access, second: Access) -> str:
     )
 
 
-def missing_farewell(access: Access, end: Access) -> str:
-    """Returns what keeps a CTA from exiting before an access of another one to its SMEM."""
+def missing_farewell(first: Access, second: Access) -> str:
+    """Returns what keeps a CTA from exiting before an access of another one to its SMEM; either comes first."""
+    access, end = (second, first) if first.place.what == EXIT else (first, second)
     return (
         f"Needs barrier_arrive on a ClusterBarrier by CTA {access.cta} after this access and barrier_wait by CTA "
         f"{end.cta} before its end."
@@ -189,3 +242,10 @@ def missing_commit(first: Access, second: Access) -> str:
     same = first.cta == second.cta and first.place.who == second.place.who
     where = ", before this access." if same else " and before the arrival that hands it over."
     return f"Needs commit_smem() after the write{where}"
+
+
+def missing_wait(first: Access, _end: Access) -> str:
+    """Returns what keeps a CTA from exiting before a copy of its own is over."""
+    if first.place.what == TMA_LOAD:
+        return "Needs barrier_wait on the barrier of that load before the end."
+    return "Needs wait_smem_to_gmem(0, wait_read_only=True) before the end."

@@ -10,6 +10,8 @@ of bytes.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -29,16 +31,14 @@ class BoxUnits:
 
     Attributes:
       box: the box.
-      units: sides of a unit when it was looked up last.
-      slices: what selects its units then.
+      found: sides of a unit when it was looked up last, and what selects its units then.
     """
 
-    __slots__ = ("box", "slices", "units")
+    __slots__ = ("box", "found")
 
     def __init__(self, box: Box) -> None:
         self.box = box
-        self.units: tuple[int, ...] | None = None
-        self.slices: tuple[slice, ...] = ()
+        self.found: tuple[tuple[int, ...] | None, tuple[Any, ...]] = (None, ())  # threads may share it
 
 
 class State:
@@ -139,26 +139,49 @@ class Shadow:
         """Returns which units are in a state: a mask whose sides divide the array's, or of a row of its bytes."""
         return self._numbers == number
 
+    def written(self) -> np.ndarray:
+        """Returns the elements of the array that somebody has written."""
+        is_written = np.array([state.write is not None or bool(state.atomics) for state in self._states])
+        mask = is_written[self._numbers]
+        for axis, unit in enumerate(self._units):
+            mask = np.repeat(mask, unit, axis)
+        array = self._kept[0]
+        if self._is_flat:
+            mask = mask.reshape(-1, array.itemsize).any(1).reshape(array.shape)
+        return array[mask]
+
     def add(self, box: Box, state: State) -> None:
         """Adds what a state says to the states of all units of a box of elements."""
         numbers = self._numbers if self._is_flat else self._find(BoxUnits(box))
         for found in _counted(numbers):
             self._states[self._split(numbers, *found)].add(state)
 
-    def own(self, place: Place, array: np.ndarray, index: Index) -> list[State]:
+    def own(self, place: Place, array: np.ndarray, index: Index) -> Sequence[State]:
         """Returns the states of a region, made such that they describe nothing else: they may be changed."""
-        numbers = self._region(place, array, index)
+        numbers = self._regions.get((place, index))
         if numbers is None:
-            return []
+            numbers = self._region(place, array, index)
+            if numbers is None:
+                return ()
+        if numbers.size == 1:
+            number = numbers.item()
+            return (self._states[number if self._sizes[number] == 1 else self._split(numbers, number, 1)],)
         return [self._states[self._split(numbers, *found)] for found in _counted(numbers)]
 
-    def replace(self, place: Place, array: np.ndarray, index: Index, write: Access) -> list[State]:
+    def replace(self, place: Place, array: np.ndarray, index: Index, write: Access) -> Sequence[State]:
         """Gives a region fresh states that begin with a write, and returns those that it had."""
-        numbers = self._region(place, array, index)
+        numbers = self._regions.get((place, index))
         if numbers is None:
-            return []
-        found = _counted(numbers)
+            numbers = self._region(place, array, index)
+            if numbers is None:
+                return ()
         states, sizes = self._states, self._sizes
+        if numbers.size == 1 and sizes[number := numbers.item()] == 1:
+            before = states[number]
+            state = states[number] = State()
+            state.write = write
+            return (before,)
+        found = _counted(numbers)
         old = [states[number] for number, _ in found]
         if len(found) <= _MOST_KEPT and all(sizes[number] == count for number, count in found):
             for number, _ in found:
@@ -195,32 +218,31 @@ class Shadow:
     def _region(self, place: Place, array: np.ndarray, index: Index) -> np.ndarray | None:
         """Returns the state numbers of a region's units, as a view; None if the region is empty."""
         key = place, index
-        numbers = self._regions.get(key)
-        if numbers is None:
-            box = None if self._is_flat else self._boxes.get(key)
-            if box is None:
-                view = place.view(array, *index)
-                if view.size == 0:
-                    return None
-                box = None if self._is_flat else box_of_view(self._layout, view)
-                if box is None:
-                    numbers = self._regions[key] = self._find_runs(view)
-                    return numbers
-                box = self._boxes[key] = BoxUnits(box)
-            numbers = self._regions[key] = self._find(box)
+        box = None if self._is_flat else self._boxes.get(key)
+        if box is None:
+            view = place.view(array, *index)
+            if view.size == 0:
+                return None
+            sides = None if self._is_flat else box_of_view(self._layout, view)
+            if sides is None:
+                numbers = self._regions[key] = self._find_runs(view)
+                return numbers
+            box = self._boxes[key] = BoxUnits(sides)
+        numbers = self._regions[key] = self._find(box)
         return numbers
 
     def _find(self, part: BoxUnits) -> np.ndarray:
         """Returns the part of `_numbers` that stands for a box; divides units if the box has parts of some."""
         # Other arrays have asked for the same box, mostly when they were divided alike.
-        if part.units != self._units:
+        units, slices = part.found
+        if units != self._units:
             box = part.box
             units = tuple(math.gcd(unit, *sides) for unit, sides in zip(self._units, box, strict=True))
             self._divide(units)
             pairs = zip(box, units, strict=True)
-            part.units = units
-            part.slices = tuple(slice(start // unit, (start + side) // unit) for (start, side), unit in pairs)
-        return self._numbers[(*part.slices, ...)]
+            slices = (*(slice(start // unit, (start + side) // unit) for (start, side), unit in pairs), ...)
+            part.found = units, slices
+        return self._numbers[slices]
 
     def _find_runs(self, view: np.ndarray) -> np.ndarray:
         """Does the same for a view that is not a box of the array, which becomes a row of bytes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -11,8 +12,8 @@ from mgpu.sim.races.clocks import Thread
 from mgpu.sim.races.cluster import ClusterRaces
 from mgpu.sim.races.cta import ClusterMemory, CtaRaces
 from mgpu.sim.races.detector import LaunchRaces
-from mgpu.sim.races.report import Place, Race
-from mgpu.sim.races.shadow import Index
+from mgpu.sim.races.report import Place, Race, UnwrittenRead
+from mgpu.sim.races.shadow import Boxes, Index
 
 WATCHED_CTAS = 4
 """CTAs of a launch that are watched in full unless all are asked for: they run the same code as the others."""
@@ -58,13 +59,28 @@ class Watchers:
       engine: tells the cycle.
       cluster_size: CTAs of a cluster.
       num_warpgroups: warpgroups of a CTA.
+      has_warps: whether warps leave their warpgroup.
+      boxes: which boxes the kernel's places access, as far as earlier launches have found out; is added to.
+      fresh: arrays in GMEM that nobody has written before the launch.
       watch_all: watch all CTAs in full; else only the clusters of the first `WATCHED_CTAS`.
     """
 
-    def __init__(self, kernel: str, engine: Engine, cluster_size: int, num_warpgroups: int, *, watch_all: bool) -> None:
-        self._launch = LaunchRaces(kernel, engine)
+    def __init__(
+        self,
+        kernel: str,
+        engine: Engine,
+        cluster_size: int,
+        num_warpgroups: int,
+        *,
+        has_warps: bool,
+        boxes: Boxes,
+        fresh: Sequence[np.ndarray],
+        watch_all: bool,
+    ) -> None:
+        self._launch = LaunchRaces(kernel, engine, boxes, fresh)
         self._cluster_size = cluster_size
         self._num_warpgroups = num_warpgroups
+        self._has_warps = has_warps
         self._watch_all = watch_all
         self._memories: dict[int, ClusterMemory] = {}
         self._threads: dict[int, Thread] = {}
@@ -73,11 +89,18 @@ class Watchers:
         """Returns what watches a CTA's own memory, None if nothing does, and what watches its accesses to GMEM."""
         if self._watch_all or cluster * self._cluster_size < WATCHED_CTAS:
             memory = self._memories.setdefault(cluster, ClusterMemory(self._cluster_size))
-            races = CtaRaces(self._launch, memory, cta, cluster, self._num_warpgroups)
+            races = CtaRaces(self._launch, memory, cta, cluster, self._num_warpgroups, self._has_warps)
             return races, races
-        thread = self._threads.setdefault(cluster, Thread(self._launch.agents))
-        return None, ClusterRaces(self._launch, thread, cta, cluster)
+        return None, ClusterRaces(self._launch, self._threads, cta, cluster)
 
     def races(self) -> tuple[Race, ...]:
         """Returns what has been found, in the order in which it was."""
         return self._launch.races()
+
+    def unwritten(self) -> tuple[UnwrittenRead, ...]:
+        """Returns the reads of what nobody has written, in the order in which they were found."""
+        return self._launch.unwritten()
+
+    def written(self, array: np.ndarray) -> np.ndarray:
+        """Returns the elements of an output that the kernel has written."""
+        return self._launch.written(array)

@@ -39,7 +39,7 @@ def test_published_specifications_of_h100():
 def test_h200_differs_from_h100_in_its_memory_only():
     h100, h200 = load_device("h100"), load_device("h200")
     different = {name for name in NUMBER_NAMES if getattr(h100, name) != getattr(h200, name)}
-    assert different == {"hbm_peak_bandwidth", "hbm_bandwidth", "l2_bytes"}
+    assert different == {"hbm_bytes", "hbm_peak_bandwidth", "hbm_bandwidth", "l2_bytes"}
 
 
 def test_b200_has_no_wgmma():

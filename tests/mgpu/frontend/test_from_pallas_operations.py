@@ -260,6 +260,26 @@ def test_predicated_store():
     equal(run(body, X, grid=(2,), grid_names=("cta",), scratch_types=[SMEM_VECTOR]), X + 1)
 
 
+TAKES_PREDICATE = "predicate" in inspect.signature(plgpu.copy_gmem_to_smem).parameters
+
+
+@pytest.mark.skipif(not TAKES_PREDICATE, reason="this JAX has no predicated loads")
+def test_predicated_load():
+    copy: Any = plgpu.copy_gmem_to_smem  # the oldest JAX declares no such parameter
+
+    def body(x_ref, out_ref, smem, barrier):
+        cta = lax.axis_index("cta")
+        smem[...] = jnp.full(128, -1, jnp.float32)
+        plgpu.commit_smem()
+        copy(x_ref, smem, barrier, predicate=cta == 1)
+        pl.when(cta == 1)(lambda: plgpu.barrier_wait(barrier))
+        out_ref.at[cta][...] = smem[...]
+
+    out = jax.ShapeDtypeStruct((2, 128), jnp.float32)
+    result = run(body, X, out=out, grid=(2,), grid_names=("cta",), scratch_types=[SMEM_VECTOR, plgpu.Barrier()])
+    equal(result, np.stack([np.full(128, -1), X]))
+
+
 def test_views_of_refs():
     def body(x_ref, out_ref, smem):
         smem[...] = x_ref[...]

@@ -83,7 +83,7 @@ def test_ctas_of_a_cluster_and_their_sms():
 def test_words_of_another_launch_are_refused():
     program, plan = program_and_plan()
     layout = RecordFormat(3, 2, TraceScope.WARPGROUP, in_smem=True)
-    with pytest.raises(CaptureError, match=r"recorded words of body are uint32\[2, 5\], expected uint32\[1, 40\]"):
+    with pytest.raises(CaptureError, match=r"recorded words of body are uint32\[2, 5\], expected uint32\[1, 100\]"):
         read_capture(program, plan, layout, load_device("h100"), np.zeros((2, 5), np.uint32), 1)
 
 

@@ -138,7 +138,7 @@ def test_slot_in_two_dimensions_is_linear():
     kernel = instrument(equation, 100, TraceScope.WARPGROUP)
     # full.at[1, k] is slot 3 + k: the recorder adds what the kernel did not compute itself.
     (text,) = kernel_texts(lowered(equation, kernel))
-    assert text.count("shl.b32 tag, $0, 16;") == 4
+    assert text.count("mad.lo.u32 tag, $0, 65536, ") == 4
     assert kernel.plan.barriers[0].num_slots == 6
 
 

@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.extend import core as jex_core
@@ -125,3 +126,15 @@ def test_kernel_inside_jax_transformations(tmp_path):
         texts = kernel_texts(lower_for_gpu(function, stacked, y))
         assert len(texts) == 1
         assert texts[0].count("mov.u32 sm, %smid;") == 1
+
+
+def test_a_semaphore_keeps_its_scope():
+    def body(out, semaphore):
+        plgpu.semaphore_signal(semaphore, memory_scope="gpu")
+        plgpu.semaphore_wait(semaphore, memory_scope="gpu")
+        out[...] = jnp.zeros(128, jnp.float32)
+
+    out = jax.ShapeDtypeStruct((128,), jnp.float32)
+    (text,) = kernel_texts(lower_for_gpu(plgpu.kernel(body, out_type=out, scratch_types=[plgpu.SemaphoreType.REGULAR])))
+    assert ".gpu.global." in text
+    assert ".sys.global." not in text

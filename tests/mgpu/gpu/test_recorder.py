@@ -35,8 +35,11 @@ class Clock:
         }[name]
 
 
-def record(layout, events_of_warp):
-    """Runs one CTA whose warp w records `events_of_warp(w)`: (tag, payload or None). Returns its track words."""
+def record(layout, events_of_warp, run_length=1):
+    """Runs one CTA whose warp w records `events_of_warp(w)`: (tag, payload or None). Returns its track words.
+
+    A run has `run_length` events; what is left over at the end is settled.
+    """
     smem = Memory(SMEM_BASE, 4 * layout.smem_words)
     gmem = Memory(GMEM_BASE, 4 * layout.gmem_words)
     clock = Clock(sm=17)
@@ -46,9 +49,13 @@ def record(layout, events_of_warp):
     for thread in threads:
         thread.run(ptx.declare(layout.capacity, **options), addresses)
     for number, thread in enumerate(threads):
-        for tag, payload in events_of_warp(number // 32):
-            text = ptx.event(tag, in_smem=layout.in_smem, has_payload=payload is not None)
+        events = events_of_warp(number // 32)
+        for place, (tag, payload) in enumerate(events):
+            within = {"is_first": place % run_length == 0, "is_last": (place + 1) % run_length == 0}
+            text = ptx.event(tag, in_smem=layout.in_smem, has_payload=payload is not None, **within)
             thread.run(text, [] if payload is None else [payload])
+        if layout.in_smem and len(events) % run_length:
+            thread.run(ptx.settle(), [])
     for thread in threads:
         thread.run(ptx.finish(layout.capacity, **options), addresses)
     return gmem.bytes.view(np.uint32).view(track_words(layout.capacity)).reshape(-1)
@@ -72,13 +79,17 @@ def test_each_track_holds_its_own_events(scope, in_smem):
         assert track["ns_begin"] <= track["ns_end"]
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=40)
 @given(
-    count=st.integers(0, 9), capacity=st.integers(1, 5), in_smem=st.booleans(), scope=st.sampled_from(list(TraceScope))
+    count=st.integers(0, 40),
+    capacity=st.integers(1, 5),
+    in_smem=st.booleans(),
+    scope=st.sampled_from(list(TraceScope)),
+    run_length=st.integers(1, ptx.RUN_EVENTS),
 )
-def test_first_events_are_kept_and_all_are_counted(count, capacity, in_smem, scope):
+def test_first_events_are_kept_and_all_are_counted(count, capacity, in_smem, scope, run_length):
     layout = RecordFormat(capacity, 1, scope, in_smem)
-    tracks = record(layout, lambda warp: [(pack_tag(site, Edge.INSTANT), None) for site in range(count)])
+    tracks = record(layout, lambda warp: [(pack_tag(site, Edge.INSTANT), None) for site in range(count)], run_length)
     kept = min(count, capacity)
     for track in tracks:
         assert track["count"] == count
@@ -99,4 +110,4 @@ def test_sizes_agree_with_the_reader():
             layout = RecordFormat(10, 3, scope, in_smem)
             assert layout.num_tracks == tracks
             assert 4 * layout.gmem_words == tracks * track_words(10).itemsize
-            assert layout.smem_words == (tracks * 22 if in_smem else 0)
+            assert layout.smem_words == (tracks * 2 * (10 + ptx.RUN_EVENTS) if in_smem else 0)

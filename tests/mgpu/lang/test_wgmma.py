@@ -297,3 +297,13 @@ def test_an_operand_may_be_overwritten_once_the_wgmma_has_been_waited_for(operan
     )
     result = kernel(a, b, np.zeros((M, M), jnp.bfloat16))
     np.testing.assert_array_equal(result, a.astype(np.float32) @ b.astype(np.float32))
+
+
+def test_a_value_to_start_from_is_for_run_state_only():
+    def body(out):
+        out[...] = pl.run_scoped(lambda acc: acc[...], mgpu.ACC.init(jnp.ones((64, 64), jnp.float32)))
+
+    kernel = mgpu.kernel(body, out_type=jax.ShapeDtypeStruct((64, 64), jnp.float32))
+    message = r"test_wgmma.py:\d+ ACC: .*pl.run_state\(f\)\(ACC.init\(array\)\)"
+    with pytest.raises(mgpu.errors.KernelTypeError, match=message):
+        kernel()

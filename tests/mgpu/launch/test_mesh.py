@@ -12,7 +12,7 @@ from jax.experimental import pallas as pl
 
 import mgpu
 from mgpu.capture import Capture
-from mgpu.errors import DeadlockError, KernelTypeError
+from mgpu.errors import DeadlockError, KernelTypeError, Unsupported
 from mgpu.launch.profile import recorded_for_gpu
 from mgpu.profile_dir import CAPTURE_FILE, list_launches
 from support.gpu_lowering import kernel_texts, lower_for_gpu, recorded_edges
@@ -211,3 +211,12 @@ def test_traced_scalars_program_ids_and_two_kernels_on_one_ref():
         return ref[...]
 
     np.testing.assert_array_equal(run(X, np.float32(2), np.int32(3)), (X + 2) * 4)
+
+
+def test_a_kernel_with_results_is_refused():
+    def copy(x_ref, out_ref):
+        out_ref[...] = x_ref[...]
+
+    run = pl.kernel(copy, out_type=jax.ShapeDtypeStruct(X.shape, X.dtype), mesh=mgpu.Mesh(grid=(1,), grid_names=("i",)))
+    with pytest.raises(Unsupported, match=r"test_mesh.py:\d+ pl.kernel over mgpu.Mesh: .* Use mgpu.kernel"):
+        mgpu.from_pallas(run)(X)

@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu
 
 import mgpu as plgpu
 from mgpu.capture import Capture
-from mgpu.errors import ParamsError
+from mgpu.errors import ParamsError, UnrecordedWarning
 from mgpu.profile_dir import CAPTURE_FILE, list_launches
 from support.gpu_kernels import KERNELS
 from support.gpu_lowering import kernel_texts, lower_for_gpu
@@ -109,6 +110,25 @@ def test_kernel_that_records_itself_gets_no_second_recorder(monkeypatch, tmp_pat
     run, _, _ = recorded_for_gpu(kernel, operands, 32, plgpu.TraceScope.WARPGROUP)
     (text,) = kernel_texts(lower_for_gpu(run, *operands))
     assert text.count(".reg .pred mgpu_on;") == 1
+
+
+def test_a_kernel_that_runs_unrecorded_is_named(monkeypatch):
+    """JAX compiles the grid's loop of a `pallas_call` itself: there is no kernel yet that a recorder could go into."""
+    from mgpu.launch.profile import recorded_for_gpu
+
+    monkeypatch.setenv("MGPU_TARGET", "gpu")
+    x = np.ones((64, 64), np.float32)
+    add_one = pl.pallas_call(
+        lambda x_ref, out_ref: out_ref.__setitem__(..., x_ref[...] + 1),
+        out_shape=x,
+        compiler_params=mosaic_gpu.CompilerParams(),
+        name="add_one",
+    )
+    with pytest.warns(
+        UnrecordedWarning, match=r"test_profile.py:\d+ pallas_call add_one runs on the GPU without"
+    ) as found:
+        recorded_for_gpu(lambda x: jax.jit(add_one)(foreign_copy()(x)), [x], 32, plgpu.TraceScope.WARPGROUP)
+    assert len(found) == 1
 
 
 def test_a_window_is_that_of_every_kernel():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import pytest
 from jax import lax
 from jax.core import ShapedArray
 from jax.experimental import pallas as pl
@@ -123,15 +125,33 @@ def test_register_estimate_follows_the_accumulator() -> None:
     assert with_columns(256) - with_columns(64) == 96
 
 
+@pytest.mark.parametrize(
+    ("rows", "warpgroups", "resident"),
+    [
+        pytest.param(128, 1, 2, id="fast.cu kernel 3"),
+        pytest.param(64, 2, 2, id="Gluon's 128 x 128 with eight warps"),
+    ],
+)
+def test_as_many_ctas_fit_as_on_the_device(rows: int, warpgroups: int, resident: int) -> None:
+    def body(x: Any, o: Any, a: Any, b: Any) -> None:
+        def multiply(acc: Any) -> jax.Array:
+            plgpu.wgmma(acc, a, b)
+            return acc[...]
+
+        o[pl.ds(0, rows), :] = pl.run_scoped(multiply, plgpu.ACC((rows, 128)))[:, :64].astype(o.dtype)
+
+    program = program_of(body, [swizzled(rows, 64), swizzled(64, 128)])
+    registers = plan_budget(program, smem_per_cta_bytes=232448, registers_per_sm=65536).registers_per_thread
+    assert 65536 // (registers * 128 * warpgroups) == resident
+
+
 def test_an_event_buffer_without_room_goes_to_gmem() -> None:
     def body(x: Any, o: Any, s: Any) -> None:
         o[...] = s[...]
 
     program = program_of(body, [plgpu.SMEM((256, 64), jnp.float16)])
-    import dataclasses
-
     recorded = dataclasses.replace(program, params=CompilerParams(profile_space=100, profile_dir="x"))
     small = plan_budget(recorded, smem_per_cta_bytes=33_000, registers_per_sm=65536)
     large = plan_budget(recorded, smem_per_cta_bytes=34_000, registers_per_sm=65536)
     assert (small.profile_in_smem, large.profile_in_smem) == (False, True)
-    assert large.total_smem_bytes == 32768 + 100 * 8 + 32
+    assert large.total_smem_bytes == 32768 + (100 + 16) * 8

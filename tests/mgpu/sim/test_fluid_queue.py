@@ -18,7 +18,6 @@ def test_a_timeline_by_hand():
     assert queue.serve(100, 10) == 101
     assert queue.free_at == 101
     assert queue.busy_cycles == 5  # 4.1
-    assert queue.done_after(1) == 102
 
 
 @given(st.integers(1, 50), REQUESTS)

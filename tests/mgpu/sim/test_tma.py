@@ -40,30 +40,29 @@ def rows_of(buffer: int, rows: int, row_bytes: int = 128, first: int = 0) -> Box
 def test_a_box_takes_latency_and_a_cycle_for_each_row():
     tma, buffer = make_tma()
     # One cycle for the bytes to leave L2, 300 of latency, 64 rows.
-    assert tma.load(10, rows_of(buffer, 64)) == (10 + 64, 10 + 1 + 300 + 64)
+    assert tma.load(10, rows_of(buffer, 64)) == 10 + 1 + 300 + 64
 
 
 def test_narrow_rows_cost_as_much_as_full_ones_and_wide_ones_more():
     times = []
     for row_bytes in (32, 128, 256):
         tma, buffer = make_tma()
-        times.append(tma.load(0, rows_of(buffer, 64, row_bytes)).data_at - 301)
+        times.append(tma.load(0, rows_of(buffer, 64, row_bytes)) - 301)
     assert times == [64, 64, 128]
 
 
 def test_boxes_land_in_order_and_their_latencies_overlap():
     tma, buffer = make_tma()
     landings = [tma.load(20 * index, rows_of(buffer, 64, first=64 * index)) for index in range(3)]
-    assert [landing.data_at for landing in landings] == [365, 429, 493]
-    assert [landing.issue_done for landing in landings] == [64, 128, 192]
+    assert landings == [365, 429, 493]
 
 
 def test_the_first_use_of_a_tensor_map_fetches_it():
     tma, buffer = make_tma(PLAIN.override(tma_descriptor_fetch_cycles=500))
-    assert tma.load(0, rows_of(buffer, 8)).data_at == 500 + 301 + 8
+    assert tma.load(0, rows_of(buffer, 8)) == 500 + 301 + 8
     # 100 cycles later the map is still on its way.
-    assert tma.load(100, rows_of(buffer, 8)).data_at == 500 + 301 + 8 + 8
-    assert tma.load(2000, rows_of(buffer, 8)).data_at == 2000 + 301 + 8
+    assert tma.load(100, rows_of(buffer, 8)) == 500 + 301 + 8 + 8
+    assert tma.load(2000, rows_of(buffer, 8)) == 2000 + 301 + 8
 
 
 def test_a_store_reads_smem_then_becomes_visible():
@@ -72,7 +71,7 @@ def test_a_store_reads_smem_then_becomes_visible():
     # 8 KiB at 32 B/cycle.
     assert stored == (256 + 97, 256 + 145)
     assert tma.store(10, rows_of(buffer, 64)).read_done == 512 + 97, "stores queue behind each other"
-    assert tma.load(10, rows_of(buffer, 64)).data_at == 10 + 301 + 64, "loads do not queue behind stores"
+    assert tma.load(10, rows_of(buffer, 64)) == 10 + 301 + 64, "loads do not queue behind stores"
 
 
 def test_a_store_keeps_smem_until_l2_has_taken_it():
@@ -90,9 +89,9 @@ def test_the_engine_never_exceeds_a_row_per_cycle(boxes: list[tuple[int, int, in
         landing = tma.load(now, rows_of(buffer, rows, row_bytes))
         begin = now if begin is None else begin
         slots += rows * max(1, row_bytes // 128)
-        assert landing.data_at - begin >= slots + H100.tma_latency_l2_cycles
-        assert landing.data_at >= previous
-        previous = landing.data_at
+        assert landing - begin >= slots + H100.tma_latency_l2_cycles
+        assert landing >= previous
+        previous = landing
 
 
 @pytest.mark.parametrize(("kib", "measured"), [(1, 588), (4, 627), (8, 644), (16, 766), (32, 887), (64, 1182)])
@@ -106,7 +105,7 @@ def test_one_load_at_a_time_on_one_sm(kib: int, measured: int):
     start = 100_000
     tma.load(0, rows_of(buffer, 8))
     before = 170 + H100.tma_issue_cycles
-    landed = tma.load(start, rows_of(buffer, kib * 1024 // row_bytes, row_bytes)).data_at - start
+    landed = tma.load(start, rows_of(buffer, kib * 1024 // row_bytes, row_bytes)) - start
     after = H100.mbarrier_hop_cycles + H100.named_barrier_cycles + 4 * H100.named_barrier_cycles_per_warp
     assert before + landed + after == pytest.approx(measured, rel=0.08)
 
@@ -167,7 +166,7 @@ class PipelineProbe:
                     yield H100.tma_issue_cycles
                     box = Box(self.buffers[name], tile * rows * 128, rows, 128, 128)
                     landing = cta.sm.tma.load(engine.now, box)
-                    engine.call_at(landing.data_at, full[slot].complete_tx, rows * 128, "tma")
+                    engine.call_at(landing, full[slot].complete_tx, rows * 128, "tma")
 
         def consumer(index: int):
             for tile in range(self.NUM_TILES):
@@ -211,7 +210,7 @@ def test_all_sms_together_stay_below_the_bandwidth_of_hbm():
     for index in range(per_sm):
         for sm, tma in enumerate(engines):
             offset = (sm * per_sm + index) * box_bytes
-            last = max(last, tma.load(0, Box(buffer, offset, 256, 128, 128)).data_at)
+            last = max(last, tma.load(0, Box(buffer, offset, 256, 128, 128)))
     bytes_per_cycle = 132 * per_sm * box_bytes / last
     limit = H100.hbm_bandwidth / H100.clock_hz
     assert 0.9 * limit < bytes_per_cycle <= limit
@@ -226,11 +225,11 @@ def test_a_load_beside_wgmmas_takes_longer_by_the_contention():
     tma = Tma(H100, memory, 0, tensor_core)
     box = rows_of(buffer, 128)
     tma.load(0, box)  # from now on in L2
-    alone = tma.load(10_000, box).data_at - 10_000
+    alone = tma.load(10_000, box) - 10_000
     busy = tensor_core.issue(20_000, 64, 256, 64, 16)
-    beside = tma.load(busy.free_at - 1, box).data_at - (busy.free_at - 1)
+    beside = tma.load(busy.free_at - 1, box) - (busy.free_at - 1)
     assert beside == alone + alone // 4
     later = 30_000
-    assert tma.load(later, box).data_at - later == alone
+    assert tma.load(later, box) - later == alone
     busy = tensor_core.issue(40_000, 64, 256, 64, 16)
-    assert tma.load(busy.free_at, box).data_at - busy.free_at == alone
+    assert tma.load(busy.free_at, box) - busy.free_at == alone

@@ -12,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from mgpu.sim.values import carrier_dtype, convert, from_carrier, rounding, to_carrier, uninitialised
+from mgpu.sim.values import (
+    carrier_dtype,
+    convert,
+    from_carrier,
+    holds_uninitialised,
+    rounding,
+    to_carrier,
+    uninitialised,
+)
 
 NARROW = [np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2]
 any_float = st.floats(width=32, allow_nan=True, allow_infinity=True)
@@ -36,6 +44,20 @@ def test_every_value_survives_its_carrier(dtype: Any) -> None:
     number = ~np.isnan(values.astype(np.float32))
     np.testing.assert_array_equal(back.view(bits.dtype)[number], bits[number])
     assert np.isnan(back.astype(np.float32)[~number]).all()
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 5, 100_000])
+def test_float16_is_cast_as_numpy_does_whatever_the_share_of_rare_values(zeros: int) -> None:
+    """More elements than are converted at a time, in an array that is not contiguous."""
+    bits = np.random.default_rng(0).permutation(np.arange(1 << 16, dtype=np.uint16))
+    values = np.concatenate([bits.view(np.float16), np.zeros(zeros, np.float16)])[::-1]
+    wide = to_carrier(values)
+    assert wide.dtype == np.float32
+    np.testing.assert_array_equal(wide, values.astype(np.float32))
+    assert np.signbit(wide).tolist() == np.signbit(values).tolist()
+    np.testing.assert_array_equal(from_carrier(wide, np.float16), values)
+    assert from_carrier(wide[3:6].reshape(3, 1), np.float16).shape == (3, 1)
+    assert to_carrier(np.array(1.5, np.float16)).item() == 1.5
 
 
 def test_ties_go_to_even_at_every_bfloat16_border() -> None:
@@ -93,3 +115,15 @@ def test_uninitialised_memory_shows(dtype: Any) -> None:
     assert buffer.dtype == carrier_dtype(dtype)
     if np.dtype(dtype) != np.bool_:
         assert np.isnan(buffer).all() or (buffer == np.iinfo(np.int32).min).all()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shows"),
+    [("float32", True), ("bfloat16", True), ("float8_e5m2", True), ("int32", True), ("uint8", False), ("int4", False)],
+)
+def test_what_nobody_has_written_shows_in_most_types(dtype: str, shows: bool) -> None:
+    kind = jnp.dtype(dtype)
+    fresh = uninitialised((4,), kind)
+    assert holds_uninitialised(fresh) == shows
+    assert holds_uninitialised(fresh.astype(kind)) == shows
+    assert not holds_uninitialised(np.ones(4, kind))

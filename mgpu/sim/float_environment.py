@@ -1,0 +1,30 @@
+"""The floating-point environment of a simulation: subnormal numbers are numbers, as on the device.
+
+XLA runs callbacks on threads that flush subnormal numbers to zero. NumPy's arithmetic there would do so too, and
+a kernel would give other values inside `jax.jit` than outside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import sys
+from collections.abc import Iterator
+
+_LARGEST_ENVIRONMENT = 256  # bytes; glibc's fenv_t has 32 on x86-64 and 8 on aarch64
+_DEFAULT_ENVIRONMENT = ctypes.c_void_p(-1)  # FE_DFL_ENV of glibc and musl
+
+
+@contextlib.contextmanager
+def subnormal_numbers() -> Iterator[None]:
+    """Keeps subnormal numbers in this thread while it is open. Does nothing where the C library is not Linux's."""
+    if not sys.platform.startswith("linux"):
+        yield
+        return
+    library, saved = ctypes.CDLL(None), ctypes.create_string_buffer(_LARGEST_ENVIRONMENT)
+    library.fegetenv(saved)
+    library.fesetenv(_DEFAULT_ENVIRONMENT)
+    try:
+        yield
+    finally:
+        library.fesetenv(saved)

@@ -1,0 +1,49 @@
+"""The kernels behind the accuracy page compute what their originals compute."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchmarks.accuracy.attention import Attention, make_attention
+from benchmarks.accuracy.blocked import Blocked, make_blocked_matmul
+from benchmarks.accuracy.rings import make_ring, ring_steps
+from mgpu import device, get_races, profile, reset
+
+
+@pytest.mark.parametrize(
+    "shape", [Blocked(128, 256, 128, 2), Blocked(64, 256, 64, 1, 2, 2), Blocked(128, 128, 64, 2, 4)], ids=str
+)
+def test_matmuls_of_one_tile(shape: Blocked) -> None:
+    random = np.random.default_rng(0)
+    a, b = (random.integers(-3, 4, size).astype(np.float16) for size in ((256, 512), (512, 512)))
+    reset()
+    with device("h100"):
+        out = np.asarray(make_blocked_matmul(shape, 256, 512, 512)(a, b), np.float32)
+    np.testing.assert_array_equal(out, a.astype(np.float32) @ b.astype(np.float32))
+    assert not get_races()
+
+
+@pytest.mark.parametrize(("head_dim", "consumers", "block", "length"), [(64, 3, 128, 384), (256, 2, 80, 640)])
+def test_attention_by_head_dimension(head_dim: int, consumers: int, block: int, length: int) -> None:
+    heads = 2
+    shape = Attention(head_dim=head_dim, consumers=consumers, block=block)
+    random = np.random.default_rng(0)
+    q, k, v = (random.standard_normal((heads * length, head_dim)).astype(np.float16) for _ in range(3))
+    reset()
+    with device("h100"):
+        out = np.asarray(make_attention(shape, heads, length)(q, k, v), np.float32)
+    assert not get_races()
+    for head in range(heads):
+        rows = slice(head * length, (head + 1) * length)
+        scores = q[rows].astype(np.float64) @ k[rows].T.astype(np.float64) / np.sqrt(head_dim)
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        expected = weights / weights.sum(axis=1, keepdims=True) @ v[rows].astype(np.float64)
+        np.testing.assert_allclose(out[rows], expected, atol=2e-3)
+
+
+def test_a_ring_reads_every_byte_once() -> None:
+    ctas, warps, box_bytes = 2, 2, 16 * 1024
+    nbytes = ctas * warps * ring_steps(ctas, warps, box_bytes) * box_bytes
+    with device("h100"):
+        _, (capture,) = profile(make_ring(ctas, warps, box_bytes))(jnp.zeros((nbytes // 128, 64), jnp.bfloat16))
+    assert capture.header.traffic_bytes["hbm_read"] == nbytes
