@@ -30,7 +30,7 @@ python -m pytest -q tests/architecture
 endef
 export CHECKS
 
-.PHONY: help demo dashboard screenshots test test-newest test-gpu browser-test golden check format bench bench-gpu lock clean
+.PHONY: help demo dashboard screenshots test test-newest test-gpu browser-test golden check format bench bench-gpu bench-events lock clean
 
 help: ## List these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -86,6 +86,9 @@ bench: $(VENV)/.installed-test ## Measure speed and accuracy; rewrites the figur
 
 bench-gpu: $(VENV)/.installed-gpu ## Calibrate the device table on the GPU that is here, and measure what recording costs
 	JAX_PLATFORMS=cuda,cpu timeout --kill-after=5 475 $(VENV)/bin/python -m benchmarks.gpu
+
+bench-events: $(NEWEST_VENV)/.installed-test ## Renew docs/recording.md; MGPU_CUDA_PACKAGES names the compiler's packages
+	PYTHONPATH=.:tests JAX_PLATFORMS=cpu $(NEWEST_VENV)/bin/python -m support.event_cost
 
 lock: ## Write constraints/*.txt anew from clean environments
 	@$(FIND_PYTHON312); set -- py311 $(PYTHON) py312 "$$found"; \

@@ -64,7 +64,7 @@ def make_capture(
     warps: Sequence[int] = range(WARPS_PER_WARPGROUP) if per_warp else (-1,)
     recorders = [one.recorder.track(warp) if one.recorder else None for one in ordered for warp in warps]
     stored = [recorder.words for recorder in recorders if recorder is not None]
-    words = np.fromiter(itertools.chain.from_iterable(stored), np.uint32, sum(map(len, stored)))
+    words = np.array(list(itertools.chain.from_iterable(stored)), np.uint32)
     unit_spans, arrivals = (_of_recorded_ctas(kernel, table) for table in activity.to_arrays())
     return Capture(
         header=_header(kernel, launch_number, ctas_per_sm, traffic),

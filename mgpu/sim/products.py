@@ -14,8 +14,9 @@ from numpy.lib.stride_tricks import as_strided
 
 from mgpu.sim.matmul import MatmulFunction, add_product
 
-Mma = tuple[int, bool, MatmulFunction, np.ndarray, np.ndarray, np.ndarray]
-"""A wgmma: the cycle at which it ends, whether an operand lies in SMEM that may be overwritten, function, acc, a, b."""
+Mma = tuple[int, bool, MatmulFunction, np.ndarray, np.ndarray, np.ndarray, int | None, int | None]
+"""A wgmma: the cycle at which it ends, whether an operand lies in SMEM that may be overwritten, function, acc, a, b,
+and where a and b lie in the arrays that they are views of, in bytes; None if that is not known."""
 
 
 MOST_PENDING = 256
@@ -53,24 +54,32 @@ class Products:
     def _multiply_first(self, limit: int) -> None:
         """Multiplies the oldest wgmma and, up to `limit` in all, those that continue its product."""
         mmas = self._mmas
-        _, in_smem, multiply, acc, a, b = mmas.popleft()
+        _, in_smem, multiply, acc, a, b, a_place, b_place = mmas.popleft()
         self._in_smem -= in_smem
         if multiply is add_product and limit > 1:
-            count = self._continuing(acc, a, b, limit - 1)
+            count = self._continuing(acc, a, b, a_place, b_place, limit - 1)
             for _ in range(count):
                 self._in_smem -= mmas.popleft()[1]
             a, b = _extended(a, 1, 1 + count), _extended(b, 0, 1 + count)
         multiply(acc, a, b)
 
-    def _continuing(self, acc: np.ndarray, a: np.ndarray, b: np.ndarray, limit: int) -> int:
+    def _continuing(
+        self, acc: np.ndarray, a: np.ndarray, b: np.ndarray, a_place: int | None, b_place: int | None, limit: int
+    ) -> int:
         """Returns how many of the oldest wgmmas add to `acc` what follows a and b in memory, along k."""
         a_step, b_step = a.shape[1] * a.strides[1], b.shape[0] * b.strides[0]
-        a_next, b_next = _address(a), _address(b)
+        is_known = a_place is not None and b_place is not None
+        a_next, b_next = (a_place, b_place) if is_known else (_address(a), _address(b))
         count = 0
-        for _, _, multiply, other, next_a, next_b in self._mmas:
+        for _, _, multiply, other, next_a, next_b, next_a_place, next_b_place in self._mmas:
+            if count == limit or multiply is not add_product or other is not acc:
+                break
+            if not (_alike(a, next_a) and _alike(b, next_b)):
+                break
+            if not is_known:
+                next_a_place, next_b_place = _address(next_a), _address(next_b)
             a_next, b_next = a_next + a_step, b_next + b_step
-            is_same_kind = multiply is add_product and other is acc and _alike(a, next_a) and _alike(b, next_b)
-            if count == limit or not is_same_kind or (_address(next_a), _address(next_b)) != (a_next, b_next):
+            if next_a_place != a_next or next_b_place != b_next:
                 break
             count += 1
         return count

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from mgpu.lang.transforms import bits_of
+from mgpu.sim.l2_blocks import Box
 from mgpu.sim.values import carrier_dtype, uninitialised
 
 
@@ -37,6 +39,39 @@ class Slots:
         """Returns an array that says where a buffer lies, to those who watch accesses; its values mean nothing."""
         return np.empty((*self.counts, *self.tile), carrier_dtype(dtype))
 
-    def new_tiles(self, dtype: Any) -> list[np.ndarray]:
+    def new_tiles(self, dtype: Any) -> Tiles:
         """Returns what the slots of a buffer hold that nobody has written."""
-        return [np.broadcast_to(uninitialised((), dtype), self.tile)] * math.prod(self.counts)
+        unwritten = np.broadcast_to(uninitialised((), dtype), self.tile)
+        scale = carrier_dtype(dtype).itemsize * 8 // bits_of(dtype)
+        return Tiles(unwritten, math.prod(self.counts), scale)
+
+
+class Tiles(list[np.ndarray]):
+    """What the slots of a buffer hold.
+
+    Args:
+      unwritten: what a slot holds at first.
+      count: of slots.
+      scale: bytes of an element's carrier for each byte of the element.
+
+    Attributes:
+      places: for each slot, where its array lies in the one that it is a view of: bytes from its begin.
+    """
+
+    __slots__ = ("_scale", "places")
+
+    def __init__(self, unwritten: np.ndarray, count: int, scale: int) -> None:
+        super().__init__([unwritten] * count)
+        self.places = [0] * count
+        self._scale = scale
+
+    def fill(self, slot: int, values: np.ndarray, box: Box | None) -> None:
+        """Replaces what a slot holds.
+
+        Args:
+          slot: its number.
+          values: a view of a GMEM array, or an array of its own if the box crosses the border.
+          box: what of GMEM was loaded; None if it lies outside.
+        """
+        self[slot] = values
+        self.places[slot] = 0 if box is None else box.offset_bytes * self._scale

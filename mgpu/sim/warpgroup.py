@@ -100,7 +100,7 @@ class Warpgroup:
         now = engine.now
         # A box that lies outside its array is filled without asking L2.
         data_at = now + self._fill_cycles if box is None else self._tma.load(now, box)
-        engine.call_at(data_at, _land, self.cta, dst, place, src, barrier, num_bytes, (LOAD_SOURCE, site))
+        engine.call_at(data_at, _land, self.cta, dst, place, src, box, barrier, num_bytes, (LOAD_SOURCE, site))
         if self._activity is not None:
             self._log(TMA_LOAD, site, slot, now, data_at, num_bytes, 0)
 
@@ -136,7 +136,7 @@ class Warpgroup:
             landings = self._tma.multicast(now, box, [cta.sm.tma for cta in receivers])
         source = (LOAD_SOURCE, site, self.cta.index)
         for receiver, data_at, target, barrier in zip(receivers, landings, targets, completed, strict=True):
-            engine.call_at(data_at, _land, receiver, target, ..., src, barrier, num_bytes, source)
+            engine.call_at(data_at, _land, receiver, target, ..., src, box, barrier, num_bytes, source)
         if self._activity is not None:
             self._log(TMA_LOAD, site, slot, now, max(landings), num_bytes, 0)
 
@@ -303,14 +303,18 @@ def _land(
     dst: Any,
     place: Any,
     src: np.ndarray,
+    box: Box | None,
     barrier: Mbarrier,
     num_bytes: int,
     source: tuple[int, ...],
 ) -> None:
-    if dst is not src:  # both stand for no values in a run that simulates time only
-        if place is ...:
-            cta.multiply_ended()
-        dst[place] = src
+    if dst is src:  # both stand for no values in a run that simulates time only
+        pass
+    elif place is ...:
+        cta.multiply_ended()
+        dst[...] = src
+    else:
+        dst.fill(place, src, box)
     barrier.complete_tx(num_bytes, source)
 
 

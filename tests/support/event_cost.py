@@ -1,6 +1,6 @@
 """What an event costs in the loop that it is recorded in, by the compiled code: ours and JAX's own recorder.
 
-    MGPU_CUDA_PACKAGES=FOLDER PYTHONPATH=.:tests python -m support.event_cost     renews docs/recording.md
+    MGPU_CUDA_PACKAGES=FOLDER make bench-events     renews docs/recording.md
 
 The kernel is the same text in both modules: a loop whose body is named scopes, which both record as two events each.
 Two figures tell the cost. Instructions are counted. Cycles are those for which the instructions hold back the next one
@@ -33,7 +33,7 @@ _X = jax.ShapeDtypeStruct((128,), jnp.float32)
 _PAGE = Path(__file__).parents[2] / "docs" / "recording.md"
 _TEXT = """# What an event costs on the device
 
-Written by `PYTHONPATH=.:tests python -m support.event_cost`; do not edit. From the code that jaxlib {jax} makes for
+Written by `make bench-events`; do not edit. From the code that jaxlib {jax} makes for
 `sm_90a` of a loop around {few} or {many} named scopes, which are two events each: SASS instructions of the loop for
 each event, and the cycles that they hold back their warp, both without the scopes' own work. Waiting for memory is not
 in it, so this is the least that an event costs.

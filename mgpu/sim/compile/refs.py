@@ -137,6 +137,17 @@ class Selection:
         slots = self.storage.slots
         return f"{self.text}, ..." if slots is None else f"{self.storage.tiles}, {self._slot(slots)}"
 
+    @property
+    def array_place(self) -> str | None:
+        """Expression of where the NumPy view of a slot begins in the GMEM array behind it, in bytes; else None."""
+        slots = self.storage.slots
+        if slots is None:
+            return None
+        tiles, slot, within = self.storage.tiles, self._slot(slots), len(slots.counts)
+        starts = enumerate(part.start for part in self.parts[within:])
+        terms = [f"{start} * {tiles}[{slot}].strides[{axis}]" for axis, start in starts if start != 0]
+        return " + ".join((f"{tiles}.places[{slot}]", *terms))
+
     def _slot(self, slots: Slots) -> str:
         """Returns the expression of the number of the slot that the selection lies in."""
         terms = zip(self.parts, slots.pitches, strict=False)

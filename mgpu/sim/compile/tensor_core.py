@@ -38,7 +38,8 @@ def _wgmma(context: Context, equation: Any, path: Path) -> None:
     work = "None"
     if context.options.numerics:
         multiply = emitter.constant(matmul_function(b.dtype, acc.dtype, from_bytes=from_bytes))
-        work = f"({may_change}, {multiply}, {acc_text}, {a_text}, {in_smem[-1].text})"
+        places = f"{None if in_registers else in_smem[0].array_place}, {in_smem[-1].array_place}"
+        work = f"({may_change}, {multiply}, {acc_text}, {a_text}, {in_smem[-1].text}, {places})"
     shape = emitter.constant((m, n, k))
     note_mma(context, accumulator.storage.allocation, in_smem)
     emitter.line(f"wg.mma({shape}, {bits_of(b.dtype)}, {in_registers}, {work}, {site})")

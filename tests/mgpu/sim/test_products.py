@@ -11,6 +11,12 @@ ADD = matmul_function(np.float16, np.float32)
 STEP = 4
 
 
+@pytest.fixture(params=[True, False], ids=["places known", "places unknown"])
+def known(request):
+    """Whether the queue is told where operands lie, or has to find out."""
+    return request.param
+
+
 @pytest.fixture
 def shapes(monkeypatch):
     """The shapes (m, n, k) of the products that are computed."""
@@ -29,36 +35,37 @@ def operands(m=8, n=6, k=16):
     return (generator.integers(-8, 8, shape).astype(np.float32) for shape in ((m, k), (k, n)))
 
 
-def issue(queue, acc, a, b, *, steps=(0, 1, 2, 3), in_smem=False, function=None):
+def issue(queue, acc, a, b, *, steps=(0, 1, 2, 3), in_smem=False, function=None, known=False):
     """Issues a wgmma for each of some steps along k, which end at 10, 20, ..."""
     for number, step in enumerate(steps):
         k = slice(step * STEP, (step + 1) * STEP)
-        mma = (10 * (number + 1), in_smem, function or products.add_product, acc, a[:, k], b[k])
+        places = (k.start * a.strides[1], k.start * b.strides[0]) if known else (None, None)
+        mma = (10 * (number + 1), in_smem, function or products.add_product, acc, a[:, k], b[k], *places)
         queue.add(10 * number, mma)
 
 
-def test_steps_that_lie_side_by_side_are_one_product(shapes):
+def test_steps_that_lie_side_by_side_are_one_product(shapes, known):
     a, b = operands()
     queue, acc = Products(), np.ones((8, 6), np.float32)
-    issue(queue, acc, a, b)
+    issue(queue, acc, a, b, known=known)
     queue.retire(0)
     assert shapes == [(8, 6, 16)]
     np.testing.assert_array_equal(acc, 1 + a @ b)
 
 
-def test_transposed_operands_too(shapes):
+def test_transposed_operands_too(shapes, known):
     a, b = operands()
     queue, acc = Products(), np.zeros((8, 6), np.float32)
-    issue(queue, acc, np.asfortranarray(a), np.asfortranarray(b))
+    issue(queue, acc, np.asfortranarray(a), np.asfortranarray(b), known=known)
     queue.retire(0)
     assert shapes == [(8, 6, 16)]
     np.testing.assert_array_equal(acc, a @ b)
 
 
-def test_what_is_in_flight_stays(shapes):
+def test_what_is_in_flight_stays(shapes, known):
     a, b = operands()
     queue, acc = Products(), np.zeros((8, 6), np.float32)
-    issue(queue, acc, a, b)
+    issue(queue, acc, a, b, known=known)
     queue.retire(1)
     np.testing.assert_array_equal(acc, a[:, :12] @ b[:12])
     queue.retire(0)
@@ -70,10 +77,10 @@ def test_what_is_in_flight_stays(shapes):
     ("steps", "depths"),
     [([0, 2, 3], [4, 8]), ([1, 0], [4, 4]), ([0, 0], [4, 4]), ([0, 1, 0, 1], [8, 8])],
 )
-def test_other_steps_are_products_of_their_own(shapes, steps, depths):
+def test_other_steps_are_products_of_their_own(shapes, known, steps, depths):
     a, b = operands()
     queue, acc = Products(), np.zeros((8, 6), np.float32)
-    issue(queue, acc, a, b, steps=steps)
+    issue(queue, acc, a, b, steps=steps, known=known)
     queue.retire(0)
     assert [k for _, _, k in shapes] == depths
     expected = sum(a[:, step * STEP : (step + 1) * STEP] @ b[step * STEP : (step + 1) * STEP] for step in steps)
@@ -86,7 +93,7 @@ def test_copies_of_neighbours_are_products_of_their_own(shapes):
     queue, acc = Products(), np.zeros((8, 6), np.float32)
     for step in range(2):
         k = slice(step * STEP, (step + 1) * STEP)
-        queue.add(0, (10, False, products.add_product, acc, a[:, k].copy(), b[k]))
+        queue.add(0, (10, False, products.add_product, acc, a[:, k].copy(), b[k], None, None))
     queue.retire(0)
     assert [k for _, _, k in shapes] == [4, 4]
 
