@@ -57,15 +57,15 @@ class Launch:
 
         CTAs of one cluster have consecutive numbers; the last axis varies fastest.
         """
-        cluster_index, rank = divmod(cta, self.cluster_size)
-        return _unravel(cluster_index, self.grid, self.grid_names) | _unravel(rank, self.cluster, self.cluster_names)
+        indices = {}
+        for name, size in self._axes_from_last:
+            cta, indices[name] = divmod(cta, size)
+        return indices
 
-
-def _unravel(index: int, sizes: tuple[int, ...], names: tuple[str, ...]) -> dict[str, int]:
-    position = {}
-    for size, name in zip(reversed(sizes), reversed(names), strict=True):
-        index, position[name] = divmod(index, size)
-    return position
+    @functools.cached_property
+    def _axes_from_last(self) -> list[tuple[str, int]]:
+        axes = zip(self.grid_names + self.cluster_names, self.grid + self.cluster, strict=True)
+        return list(axes)[::-1]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

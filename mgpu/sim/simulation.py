@@ -289,7 +289,9 @@ class _Run:
         """Sets up a CTA. The warpgroups of a cluster start when all its CTAs are there, as after a cluster barrier."""
         kernel = self.kernel
         program, budget = kernel.program, kernel.budget
-        cluster = self._clusters.setdefault(cta.cluster, Cluster(program.launch))
+        cluster = self._clusters.get(cta.cluster)
+        if cluster is None:
+            cluster = self._clusters[cta.cluster] = Cluster(program.launch)
         state = CtaState(
             self.engine,
             kernel.device,
@@ -315,14 +317,13 @@ class _Run:
                 self._start_warpgroups(waiting, its_state)
 
     def _start_warpgroups(self, cta: Cta, state: CtaState) -> None:
-        kernel, budget = self.kernel, self.kernel.budget
+        engine, registers = self.engine, self.kernel.budget.registers_per_thread
         self._running[cta.index] = warpgroups = []
-        for index, code in enumerate(kernel.codes):
-            recorder = self._recorder(cta.index, index)
-            warpgroup = Warpgroup(state, index, recorder, budget.registers_per_thread)
-            warpgroup.begin = self.engine.now
+        for index, code in enumerate(self.kernel.codes):
+            warpgroup = Warpgroup(state, index, self._recorder(cta.index, index), registers)
+            warpgroup.begin = engine.now
             warpgroup.generator = code.start(warpgroup)
-            warpgroup.process = self.engine.start(warpgroup.generator, f"CTA {cta.index} warpgroup {index}")
+            warpgroup.process = engine.start(warpgroup.generator, f"CTA {cta.index} warpgroup {index}")
             warpgroup.process.on_exit = functools.partial(self._exit_warpgroup, warpgroup, cta)
             warpgroups.append(warpgroup)
 

@@ -52,24 +52,33 @@ class WarpSchedulers:
       device: their rates.
     """
 
-    __slots__ = ("pipes",)
+    __slots__ = ("_device", "_pipes")
 
     def __init__(self, device: Device) -> None:
-        rates = Work(
-            fma=device.fma_lanes_per_cycle,
-            alu=device.alu_lanes_per_cycle,
-            mufu=device.mufu_lanes_per_cycle,
-            cvt=device.cvt_lanes_per_cycle,
-            shuffle=device.shuffle_lanes_per_cycle,
-            smem_bytes=device.smem_bytes_per_cycle,
-            issue=device.issue_slots_per_cycle,
-        )
-        self.pipes = tuple(FluidQueue(rate) for rate in rates)
+        self._device = device
+        self._pipes: tuple[FluidQueue, ...] = ()  # made at the first work: SMs without a tile never do any
+
+    @property
+    def pipes(self) -> tuple[FluidQueue, ...]:
+        """A server for each field of `Work`."""
+        if not self._pipes:
+            device = self._device
+            rates = Work(
+                fma=device.fma_lanes_per_cycle,
+                alu=device.alu_lanes_per_cycle,
+                mufu=device.mufu_lanes_per_cycle,
+                cvt=device.cvt_lanes_per_cycle,
+                shuffle=device.shuffle_lanes_per_cycle,
+                smem_bytes=device.smem_bytes_per_cycle,
+                issue=device.issue_slots_per_cycle,
+            )
+            self._pipes = tuple(FluidQueue(rate) for rate in rates)
+        return self._pipes
 
     def run(self, now: int, work: Work) -> int:
         """Starts a block of work at time `now` and returns the cycle at which all of it is finished."""
         finish = now
-        for pipe, amount in zip(self.pipes, work, strict=True):
+        for pipe, amount in zip(self._pipes or self.pipes, work, strict=True):
             if amount:
                 done = pipe.serve(now, amount)
                 if done > finish:
