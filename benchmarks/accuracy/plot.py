@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from benchmarks.accuracy.points import GROUPS, Point
 
 SIZE, MARGIN = 520, 50
+LEGEND_WIDTH, LINE_HEIGHT = 390, 22
 # Okabe and Ito's palette, which colour-blind readers can tell apart; one for each group.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#56b4e9", "#e69f00", "#999999", "#7f4f24")
 TOLERANCE = 0.12
@@ -29,7 +30,8 @@ def render_plot(points: Mapping[str, Sequence[Point]]) -> str:
 
     low, high = (1 - TOLERANCE) * largest, largest / (1 + TOLERANCE)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {SIZE} {SIZE}" font-family="sans-serif" font-size="12">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {SIZE + LEGEND_WIDTH} {SIZE}" '
+        'font-family="sans-serif" font-size="12">',
         '<rect width="100%" height="100%" fill="white"/>',
         f'<polygon points="{x(0)},{y(0)} {x(largest)},{y(low)} {x(largest)},{y(largest)} {x(high)},{y(largest)}" '
         'fill="#eeeeee"/>',
@@ -44,13 +46,15 @@ def render_plot(points: Mapping[str, Sequence[Point]]) -> str:
     for number, (name, found) in enumerate(points.items()):
         unit = max(point.measured for point in found)
         colour = COLOURS[number]
-        title = GROUPS[name].title.removeprefix("Never fitted: ").partition(",")[0]
+        title, line = GROUPS[name].title.partition(",")[0], 2 * MARGIN + LINE_HEIGHT * number
         parts.append(
-            f'<circle cx="{x(0.66)}" cy="{y(0.52 - 0.055 * number)}" r="4" fill="{colour}"/>'
-            f'<text x="{x(0.69)}" y="{y(0.52 - 0.055 * number) + 4}">{title}</text>'
+            f'<circle cx="{SIZE - MARGIN / 2}" cy="{line}" r="4" fill="{colour}"/>'
+            f'<text x="{SIZE - MARGIN / 2 + 10}" y="{line + 4}">{title}</text>'
         )
         for point in found:
             where = f'cx="{x(point.measured / unit)}" cy="{y(point.predicted / unit)}" r="4"'
             look = f'fill="none" stroke="{colour}"' if point.is_fit else f'fill="{colour}"'
             parts.append(f"<circle {where} {look}><title>{point.name}</title></circle>")
+    note = 2 * MARGIN + LINE_HEIGHT * (len(points) + 1)
+    parts.append(f'<text x="{SIZE - MARGIN / 2}" y="{note}" fill="#555555">hollow: fitted; band: within 12 %</text>')
     return "\n".join([*parts, "</svg>", ""])
