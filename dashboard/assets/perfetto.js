@@ -3,6 +3,7 @@
 (function () {
   const PING_MS = 200;
   const API_WAIT_MS = 20000;
+  const SELECTION_WAIT_MS = 10000;
   const SIGN_WAIT_MS = 3000; /* a UI that shows no sign of an interface by then has none */
   const ONLINE = "https://ui.perfetto.dev";
 
@@ -65,11 +66,23 @@
       const id = (await inside.engine.query(query)).maybeFirstRow({ id: 0 });
       if (!id) return `Zoomed to ${target}: the trace file does not hold its slice.`;
       inside.selection.selectSqlEvent("slice", id.id, { scrollToSelection: true });
+      if (!(await isSelected(inside, id.id))) return `Zoomed to ${target}: the Perfetto UI has not selected its slice.`;
       frame.dataset.selected = id.id;
       return `Selected: ${target}`;
     } catch (error) {
       return `Zoomed to ${target}: this build of the Perfetto UI does not let a page select (${error.message}).`;
     }
+  }
+
+  /* The UI looks a slice up before it selects it, and tells nobody when it has. */
+  async function isSelected(inside, id) {
+    const began = performance.now();
+    while (performance.now() - began < SELECTION_WAIT_MS) {
+      const { selection } = inside.selection;
+      if (selection && Number(selection.eventId) === Number(id)) return true;
+      await new Promise((resolve) => { window.setTimeout(resolve, PING_MS / 4); });
+    }
+    return false;
   }
 
   /* Returns the interface that the UI gives to bookmarklets once its trace is loaded, null if it has none. It is not

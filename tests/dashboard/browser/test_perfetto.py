@@ -123,3 +123,24 @@ def test_ui_without_an_interface_is_zoomed_and_says_so(
     begin, end = (int(frame.get_attribute(name) or "") for name in ("data-begin", "data-end"))
     zoom = tab.evaluate("document.getElementById('perfetto').contentWindow.got[1]")
     assert (zoom["timeStart"], zoom["timeEnd"]) == pytest.approx((begin / 1e9, end / 1e9))
+
+
+# The same with an interface that takes a moment to select, as the UI does: it looks the slice up first.
+SLOW_STAND_IN = (
+    STAND_IN
+    + """<script>
+  const selection = { selection: {}, selectSqlEvent: (table, id) =>
+    setTimeout(() => { selection.selection = { eventId: id }; window.selectedAt = performance.now(); }, 1500) };
+  window.ctx = { selection, engine: { query: async () => ({ maybeFirstRow: () => ({ id: 7 }) }) } };
+</script>"""
+)
+
+
+def test_a_slice_counts_as_selected_when_the_ui_has_selected_it(
+    serve: Callable[..., str], tab: Page, ring_profile: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "index.html").write_text(SLOW_STAND_IN)
+    tab.goto(f"{serve(ring_profile, Settings(ring_profile, perfetto_ui=tmp_path))}perfetto?sel=span:1")
+    expect(tab.locator("#perfetto")).to_have_attribute("data-selected", "7", timeout=20_000)
+    assert tab.evaluate("document.getElementById('perfetto').contentWindow.selectedAt") is not None
+    expect(tab.locator(".perfetto-status")).to_have_text("Selected: barrier_wait full")
