@@ -45,7 +45,11 @@ class Scope:
 
 
 class LateAllocation:
-    """A buffer or barrier list of a CTA that is made when somebody first accesses it: CTAs without a tile never do."""
+    """A buffer or barrier list of a CTA that is made when somebody first accesses it: CTAs without a tile never do.
+
+    Attributes:
+      made: the array or barrier list; None if nobody has accessed it yet.
+    """
 
     __slots__ = ("_allocation", "_cta", "_scope", "_tiles", "made")
 
@@ -54,7 +58,6 @@ class LateAllocation:
         self._allocation = allocation
         self._scope = scope
         self._tiles: list[np.ndarray] | None = None
-        #: The array or barrier list; None if nobody has accessed it yet.
         self.made: Any = None
 
     def get(self) -> Any:

@@ -100,15 +100,9 @@ class Engine:
         Raises:
           RuntimeError: `at` lies in the past.
         """
-        now = self.now
-        if at is None:
-            at = now
-        elif at < now:
-            raise RuntimeError(f"process {name!r} is to start at {at}, but it is already {now}.")
         process = Process(generator, name)
-        self._sequence = sequence = self._sequence + 1
-        tie = now if self._draw_tie is None else int(self._draw_tie() * _TIES)
-        heappush(self._heap, (at, tie, sequence, process, None))
+        process.is_parked = True
+        self.wake(process, self.now if at is None else at)
         self._unfinished[process] = None
         return process
 

@@ -203,14 +203,13 @@ class BlockMap:
                 partitions[block] = 0
         count = len(blocks)
         nbytes = box.rows * box.row_bytes
-        # Most boxes have been in L2 for long: nothing to be multiplied for most of these.
         return Touched(
             blocks,
             missed,
-            missed and nbytes * missed // count,
-            copied and nbytes * copied // count,
-            aged and nbytes * aged // count,
-            shared and nbytes * shared // count,
+            nbytes * missed // count,
+            nbytes * copied // count,
+            nbytes * aged // count,
+            nbytes * shared // count,
             nbytes * dirtied // count if is_write else 0,
             latest,
         )

@@ -308,13 +308,11 @@ def _land(
     num_bytes: int,
     source: tuple[int, ...],
 ) -> None:
-    if dst is src:  # both stand for no values in a run that simulates time only
-        pass
-    elif place is ...:
+    if place is not ...:
+        dst.fill(place, src, box)
+    elif dst is not src:  # both stand for no values in a run that simulates time only
         cta.multiply_ended()
         dst[...] = src
-    else:
-        dst.fill(place, src, box)
     barrier.complete_tx(num_bytes, source)
 
 

@@ -119,6 +119,48 @@ def test_a_loop_over_k_is_one_product(monkeypatch, steps):
     assert computed == [((TILE, steps * TILE), (steps * TILE, TILE))]
 
 
+@pytest.mark.parametrize(("halves", "depths"), [((0, 1), [512]), ((1, 0), [64] * 8)])
+def test_halves_of_slots_are_one_product_only_side_by_side(monkeypatch, halves, depths):
+    """Each slot holds 128 of k, and a wgmma takes 64 of them, at other places of the slot and of GMEM."""
+    computed = []
+
+    def multiply(acc, a, b):
+        computed.append(a.shape[1])
+        acc += a @ b
+
+    for module in (matmul, products):
+        monkeypatch.setattr(module, "add_product", multiply)
+
+    def body(a, b, out, a_smem, b_smem, barrier):
+        def accumulate(acc):
+            for slot in range(4):
+                k = pl.ds(slot * 128, 128)
+                mgpu.copy_gmem_to_smem(a.at[pl.ds(64, 64), k], a_smem.at[slot], barrier.at[slot])
+                mgpu.copy_gmem_to_smem(b.at[k], b_smem.at[slot], barrier.at[slot])
+                mgpu.barrier_wait(barrier.at[slot])
+                for half in halves:
+                    part = pl.ds(half * 64, 64)
+                    mgpu.wgmma(acc, a_smem.at[slot, :, part], b_smem.at[slot, part, pl.ds(64, 64)])
+            return acc[...]
+
+        out[...] = pl.run_scoped(accumulate, mgpu.ACC((64, 64)))
+
+    kernel = mgpu.kernel(
+        body,
+        out_type=jax.ShapeDtypeStruct((64, 64), jnp.float32),
+        scratch_types=[
+            swizzled(4, 64, 128, dtype=jnp.float16),
+            swizzled(4, 128, 128, dtype=jnp.float16),
+            mgpu.Barrier(num_arrivals=2, num_barriers=4),
+        ],
+    )
+    generator = np.random.default_rng(0)
+    a, b = (generator.integers(-4, 5, shape).astype(np.float16) for shape in ((128, 512), (512, 128)))
+    product = a[64:].astype(np.float32) @ b[:, 64:].astype(np.float32)
+    np.testing.assert_array_equal(run(kernel, a, b).outputs[0], product)
+    assert computed == depths
+
+
 def test_time_alone_allocates_no_tiles(monkeypatch):
     made = []
     monkeypatch.setattr(cta_module, "uninitialised", lambda *args: made.append(args) or uninitialised(*args))
