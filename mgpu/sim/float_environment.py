@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import sys
 from collections.abc import Iterator
 
-_LARGEST_ENVIRONMENT = 256  # bytes; glibc's fenv_t has 32 on x86-64 and 8 on aarch64
+_Environment = ctypes.c_char * 256  # room enough: glibc's fenv_t has 32 bytes on x86-64 and 8 on aarch64
 _DEFAULT_ENVIRONMENT = ctypes.c_void_p(-1)  # FE_DFL_ENV of glibc and musl
 
 
@@ -21,10 +22,16 @@ def subnormal_numbers() -> Iterator[None]:
     if not sys.platform.startswith("linux"):
         yield
         return
-    library, saved = ctypes.CDLL(None), ctypes.create_string_buffer(_LARGEST_ENVIRONMENT)
+    library, saved = _c_library(), _Environment()
     library.fegetenv(saved)
     library.fesetenv(_DEFAULT_ENVIRONMENT)
     try:
         yield
     finally:
         library.fesetenv(saved)
+
+
+@functools.cache
+def _c_library() -> ctypes.CDLL:
+    """Kept, because each of these objects makes classes, which only a cyclic collection would free."""
+    return ctypes.CDLL(None)

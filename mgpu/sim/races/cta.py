@@ -297,6 +297,7 @@ class CtaRaces:
         end = self._access(self._launch.agents.own(), 1, Place(EXIT, line, "SMEM", 0))
         for array in buffers if self._memory.size > 1 else ():
             self._launch.free(self._memory.smem, array, known, end)
+        self._reuse.end()
         self._memory.running -= 1
         if not self._memory.running:
             self._memory.smem.clear()

@@ -151,6 +151,10 @@ class SmemReuse:
                 kept.append(entered)
         self._entered = [*kept, _Entered(scope, buffers)]
 
+    def end(self) -> None:
+        """The CTA has exited. Buffers refer to it, so they are let go of, or both would stay in a cycle."""
+        self._entered = []
+
     def _move(
         self,
         ended: _Entered,

@@ -1,5 +1,6 @@
 """What a simulation costs, in figures that do not depend on the machine: events, allocations, what is left behind."""
 
+import functools
 import gc
 
 import jax
@@ -14,11 +15,8 @@ from mgpu import InterpretGPUParams
 from mgpu.devices import load_device
 from mgpu.sim import cta as cta_module
 from mgpu.sim import matmul, products, slots
-from mgpu.sim.cta import CtaState
-from mgpu.sim.engine import Process
 from mgpu.sim.simulation import RunResult, prepare, simulate
 from mgpu.sim.values import uninitialised
-from mgpu.sim.warpgroup import Warpgroup
 from support.kernels import swizzled
 
 H100 = load_device("h100")
@@ -35,8 +33,9 @@ def ones(*shape):
     return np.ones(shape, np.float16)
 
 
-def make_matmul(steps, *, num_ctas=1, waits=1):
+def make_matmul(steps, *, num_ctas=1, waits=1, scoped=False):
     """One warpgroup loads, multiplies `steps` tiles and stores; `waits` times it waits for its wgmma and its store."""
+    scratch = [*[swizzled(TILE, TILE)] * 3, mgpu.Barrier(num_arrivals=2)]
 
     def body(a, b, out, a_smem, b_smem, out_smem, barrier):
         def multiply(acc):
@@ -60,10 +59,13 @@ def make_matmul(steps, *, num_ctas=1, waits=1):
             for _ in range(waits):
                 mgpu.wait_smem_to_gmem(0)
 
+    def scoped_body(*operands):
+        pl.run_scoped(functools.partial(body, *operands), *scratch)
+
     return mgpu.kernel(
-        body,
+        scoped_body if scoped else body,
         out_type=jax.ShapeDtypeStruct((TILE, TILE), jnp.float16),
-        scratch_types=[swizzled(TILE, TILE)] * 3 + [mgpu.Barrier(num_arrivals=2)],
+        scratch_types=() if scoped else scratch,
         grid=(num_ctas,),
         grid_names=("cta",),
         name="matmul",
@@ -168,12 +170,16 @@ def test_time_alone_allocates_no_tiles(monkeypatch):
     assert made == []
 
 
-def test_a_launch_leaves_nothing_for_the_cyclic_collector():
+@pytest.mark.parametrize("detect_races", [False, None, True])
+def test_a_launch_leaves_nothing_for_the_cyclic_collector(detect_races):
+    operands = ones(TILE, 2 * TILE), ones(2 * TILE, TILE)
+    program, consts = make_matmul(2, num_ctas=3, scoped=True)._program(jax.tree.structure(operands), list(operands))
+    kernel = prepare(program, H100, H100.num_sms, InterpretGPUParams(detect_races=detect_races))
+    simulate(kernel, consts, operands)
     gc.collect()
     gc.disable()
     try:
-        matmul_result(2, num_ctas=3)
-        kinds = (CtaState, Warpgroup, Process)
-        assert [one for one in gc.get_objects() if isinstance(one, kinds)] == []
+        simulate(kernel, consts, operands)
+        assert gc.collect() == 0
     finally:
         gc.enable()
