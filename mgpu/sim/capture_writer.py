@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from array import array
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -63,13 +63,15 @@ def make_capture(
     per_warp = kernel.program.params.profile_trace_scope is TraceScope.WARP
     warps: Sequence[int] = range(WARPS_PER_WARPGROUP) if per_warp else (-1,)
     recorders = [one.recorder.track(warp) if one.recorder else None for one in ordered for warp in warps]
-    stored = [recorder.words for recorder in recorders if recorder is not None]
-    words = np.array(list(itertools.chain.from_iterable(stored)), np.uint32)
+    words = array("q")
+    for recorder in recorders:
+        if recorder is not None:
+            words.fromlist(recorder.words)
     unit_spans, arrivals = (_of_recorded_ctas(kernel, table) for table in activity.to_arrays())
     return Capture(
         header=_header(kernel, launch_number, ctas_per_sm, traffic),
         tracks=_tracks(ordered, warps, recorders, kernel.device.clock_hz),
-        words=words.reshape(-1, 2),
+        words=np.array(words, np.int64).astype(np.uint32).reshape(-1, 2),  # clocks keep their low 32 bits
         ctas=ctas,
         unit_spans=unit_spans,
         arrivals=arrivals,

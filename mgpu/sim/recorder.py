@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from mgpu.sim.engine import Engine
 from mgpu.units import WARPS_PER_WARPGROUP
 
 
@@ -10,45 +9,44 @@ class Recorder:
     """Records events of one warpgroup, as the device's recorder does.
 
     Args:
-      engine: gives the time.
       capacity: events that there is room for.
       per_warp: give each warp a track of its own, for programs whose warps may differ.
-
-    Attributes:
-      words: tag and clock of each stored event, alternating.
     """
 
-    __slots__ = ("_dropped", "_engine", "_room", "_warps", "words")
+    __slots__ = ("_dropped", "_room", "_warps", "_words")
 
-    def __init__(self, engine: Engine, capacity: int, *, per_warp: bool = False) -> None:
-        self._warps = [self, *(Recorder(engine, capacity) for _ in range(WARPS_PER_WARPGROUP - 1))] if per_warp else []
-        self.words: list[int] = []
+    def __init__(self, capacity: int, *, per_warp: bool = False) -> None:
+        self._warps = [self, *(Recorder(capacity) for _ in range(WARPS_PER_WARPGROUP - 1))] if per_warp else []
+        self._words: list[int] = []
         self._dropped = 0
-        self._engine = engine
         self._room = 2 * capacity
 
-    def record(self, tag: int, elapsed_cycles: int = 0) -> None:
-        """Stores an event, if there is room, and counts it.
+    def record(self, words: tuple[int, ...]) -> None:
+        """Stores events, if there is room, and counts them.
 
         Args:
-          tag: see `mgpu.capture.pack_tag`.
-          elapsed_cycles: how far the caller's own time is ahead of the engine's.
+          words: tag (`mgpu.capture.pack_tag`) and cycle of each event, alternating.
         """
-        words = self.words
-        if len(words) < self._room:
-            words += (tag, (self._engine.now + elapsed_cycles) & 0xFFFFFFFF)
+        stored = self._words
+        if len(stored) < self._room:
+            stored += words  # the last ones may be too many, see `words`
         else:
-            self._dropped += 1
+            self._dropped += len(words) // 2
 
-    def record_all(self, tag: int, elapsed_cycles: int = 0) -> None:
-        """Records an event of the whole warpgroup on the track of each of its warps."""
+    def record_all(self, words: tuple[int, ...]) -> None:
+        """Records events of the whole warpgroup on the track of each of its warps."""
         for recorder in self._warps:
-            recorder.record(tag, elapsed_cycles)
+            recorder.record(words)
+
+    @property
+    def words(self) -> list[int]:
+        """Tag and cycle of each stored event, alternating."""
+        return self._words if len(self._words) <= self._room else self._words[: self._room]
 
     @property
     def count(self) -> int:
         """Events that happened, stored or not."""
-        return len(self.words) // 2 + self._dropped
+        return len(self._words) // 2 + self._dropped
 
     def of_warp(self, warp: int) -> Recorder | None:
         """Returns the recorder of one warp; None if the warpgroup has one track, which its first warp writes."""

@@ -331,7 +331,7 @@ class _Run:
         program = self.kernel.program
         if self.kernel.record_cycles is None or not program.params.profile_window.records(cta, warpgroup):
             return None
-        return Recorder(self.engine, program.params.profile_space, per_warp=self._has_warp_tracks)
+        return Recorder(program.params.profile_space, per_warp=self._has_warp_tracks)
 
     def _exit_warpgroup(self, warpgroup: Warpgroup, cta: Cta) -> None:
         warpgroup.end = self.engine.now

@@ -294,7 +294,7 @@ class Warpgroup:
         self._products.retire(len(self._mma_ends))
 
 
-def _ignore(_tag: int, _elapsed_cycles: int = 0) -> None:
+def _ignore(_words: tuple[int, ...]) -> None:
     """Stands for the recorder of a warp that has no track."""
 
 

@@ -107,6 +107,7 @@ class Control:
     def _assign(self, context: Context, names: Sequence[str], values: Sequence[Any]) -> None:
         if names:
             texts = [context.expression(value) for value in values]
+            context.emitter.hand_over_events()  # which may name what changes here
             context.emitter.line(f"{', '.join(names)} = {', '.join(texts)}")
 
     def _scan(self, context: Context, equation: Any, path: Path) -> None:

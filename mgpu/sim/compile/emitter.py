@@ -47,6 +47,8 @@ class Emitter:
         self._may_owe = False
         self._has_waited = False  # a wait ended, and nothing has been spent since then
         self._done: list[set[str]] = [set()]  # for each open block, what `once` has emitted in it
+        self._recorder = ""
+        self._words: list[str] = []  # expressions of tag and time of events that `_recorder` has not been given yet
 
     @property
     def is_unconditional(self) -> bool:
@@ -55,6 +57,8 @@ class Emitter:
 
     def line(self, text: str) -> None:
         """Appends a line at the current depth."""
+        if self._words and ("yield" in text or "owed" in text):  # time moves on
+            self.hand_over_events()
         self._lines.append("    " * self._depth + text)
         self.sources.append(self.source)
 
@@ -66,11 +70,13 @@ class Emitter:
     def block(self, header: str) -> Iterator[None]:
         """Opens an indented block; costs do not leak over its borders except as the run-time debt `owed`."""
         self.settle()
+        self.hand_over_events()
         self.line(header)
         self._depth += 1
         self._done.append(set())
         yield
         self.settle()
+        self.hand_over_events()
         self.line("pass")
         self._done.pop()
         self._depth -= 1
@@ -127,6 +133,25 @@ class Emitter:
         if is_event:
             self._leads.append(self._cycles)
         return " + ".join([*(["owed"] if self._may_owe else []), *([str(self._cycles)] if self._cycles else [])])
+
+    def record(self, recorder: str, tag: str) -> None:
+        """Records an event that only the warpgroup sees, so its time need not pass in the simulation yet.
+
+        Args:
+          recorder: expression of a function as `mgpu.sim.recorder.Recorder.record`.
+          tag: expression of the event's first word.
+        """
+        elapsed = self.elapsed()
+        if recorder != self._recorder:
+            self.hand_over_events()
+        self._recorder = recorder
+        self._words += [tag, f"engine.now + {elapsed}" if elapsed else "engine.now"]
+
+    def hand_over_events(self) -> None:
+        """Emits one call for the events since time last moved on: each call costs as much as storing an event."""
+        if self._words:
+            words, self._words = ", ".join(self._words), []
+            self.line(f"{self._recorder}(({words}))")
 
     def flush(self) -> None:
         """Emits what spends the costs so far: from here on, the warpgroup's time is `engine.now`."""

@@ -33,11 +33,7 @@ def record(context: Context, site: int, edge: Edge, slot: str = "") -> None:
         context.emitter.spend(cycles=cycles)
     tag = pack_tag(site, edge)
     payload = f" | {slot} << 16" if slot else ""
-    # Only the warpgroup itself sees the event, so its time need not pass in the simulation yet.
-    elapsed = context.emitter.elapsed()
-    context.emitter.line(
-        f"{context.record}({tag}{payload}, {elapsed})" if elapsed else f"{context.record}({tag}{payload})"
-    )
+    context.emitter.record(context.record, f"{tag}{payload}")
     if edge is Edge.END:
         context.emitter.spend(cycles=cycles)
 
@@ -80,8 +76,10 @@ class WindowedLoop:
     def _mark(self, is_recorded: str) -> str:
         site = self._context.plan.unrecorded
         end, begin = pack_tag(site, Edge.END), pack_tag(site, Edge.BEGIN)
-        elapsed = self._context.emitter.elapsed(is_event=False) or "0"
-        return f"{self._outer}({end} if {is_recorded} else {begin}, {elapsed})"
+        emitter = self._context.emitter
+        elapsed = emitter.elapsed(is_event=False) or "0"
+        emitter.hand_over_events()
+        return f"{self._outer}(({end} if {is_recorded} else {begin}, engine.now + {elapsed}))"
 
 
 def windowed_loop(context: Context, path: Path) -> WindowedLoop | None:
@@ -90,5 +88,5 @@ def windowed_loop(context: Context, path: Path) -> WindowedLoop | None:
     return None if loop is None or context.options.record_cycles is None else WindowedLoop(context, loop)
 
 
-def skip_event(_tag: int, _elapsed_cycles: int = 0) -> None:
+def skip_event(_words: tuple[int, ...]) -> None:
     """Stands for the recorder outside the recorded window."""
