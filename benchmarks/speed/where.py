@@ -12,7 +12,8 @@ import signal
 from collections.abc import Callable
 from types import FrameType
 
-from mgpu.sim.products import Products
+from mgpu.sim import simulation
+from mgpu.sim.products import Product
 
 INTERVAL_S = 0.001
 MIN_SAMPLES = 2000
@@ -61,21 +62,24 @@ def sample(run: Callable[[], object]) -> dict[str, float]:
     def note(_signal: int, frame: FrameType | None) -> None:
         counts[_activity(frame)] += 1
 
-    multiply = Products._multiply_first
+    finish = Product.finish
 
-    def multiply_and_note(self: Products, limit: int) -> None:
-        multiply(self, limit)
+    def finish_and_note(self: Product) -> None:
+        finish(self)
         _product_ends()
 
     before = signal.signal(signal.SIGPROF, note)
-    Products._multiply_first = multiply_and_note
+    Product.finish = finish_and_note
+    # What another core multiplies takes processor time too, which would count for what the main thread does meanwhile.
+    new_multiplier, simulation.new_multiplier = simulation.new_multiplier, lambda: None
     signal.setitimer(signal.ITIMER_PROF, INTERVAL_S, INTERVAL_S)
     try:
         while counts.total() < MIN_SAMPLES:
             run()
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-        Products._multiply_first = multiply
+        Product.finish = finish
+        simulation.new_multiplier = new_multiplier
         signal.signal(signal.SIGPROF, before)
     return {activity: count / counts.total() for activity, count in counts.most_common()}
 

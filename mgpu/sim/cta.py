@@ -21,6 +21,7 @@ from mgpu.sim.engine import Engine
 from mgpu.sim.machine import Sm
 from mgpu.sim.mbarrier import ArrivalLog, CtaBarrier, Mbarrier
 from mgpu.sim.memory_system import MemorySystem
+from mgpu.sim.multiplier import Multiplier
 from mgpu.sim.named_barrier import NamedBarrier
 from mgpu.sim.products import Products
 from mgpu.sim.races import CtaRaces, GlobalRaces
@@ -91,6 +92,7 @@ class CtaState:
       rank: position in the cluster.
       sync: barrier of all warpgroups, for collective allocation.
       products: for each warpgroup, its wgmmas that are not multiplied yet.
+      multiplier: multiplies some of them ahead of time, or None.
       running: warpgroups that have not exited.
     """
 
@@ -110,6 +112,7 @@ class CtaState:
         cluster: Cluster,
         rank: int,
         global_semaphores: dict[int, list[Semaphore]],
+        multiplier: Multiplier | None,
     ) -> None:
         self.engine = engine
         self.device = device
@@ -126,6 +129,7 @@ class CtaState:
         together = "the other warpgroups of its CTA, to enter a run_scoped together"
         self.sync = CtaBarrier(engine, device, num_warpgroups, together)
         self.products: list[Products] = []
+        self.multiplier = multiplier
         self.running = num_warpgroups
         self.cluster = cluster.ctas
         self.rank = rank

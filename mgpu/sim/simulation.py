@@ -36,6 +36,7 @@ from mgpu.sim.failures import deadlock, explain, find_signals
 from mgpu.sim.float_environment import subnormal_numbers
 from mgpu.sim.interrupts import interrupts
 from mgpu.sim.machine import Cta, CtaResources, Machine
+from mgpu.sim.multiplier import new_multiplier
 from mgpu.sim.options import InterpretGPUParams
 from mgpu.sim.process_settings import simulation_settings
 from mgpu.sim.progress import HowFar, show_progress
@@ -237,6 +238,7 @@ class _Run:
         self._clusters: dict[int, Cluster] = {}
         self._waiting_ctas: dict[int, list[tuple[Cta, CtaState]]] = {}
         self._global_semaphores: dict[int, list[Semaphore]] = {}
+        self._multiplier = new_multiplier() if kernel.options.numerics else None
 
     def run(self, launch_number: int) -> RunResult:
         kernel, launch = self.kernel, self.kernel.program.launch
@@ -253,6 +255,9 @@ class _Run:
             ) from None
         except Exception as error:
             raise explain(error, kernel.codes, kernel.program.name, self._unfinished()) from error
+        finally:
+            if self._multiplier is not None:
+                self._multiplier.close()
         if self.engine.unfinished():
             program = kernel.program
             stuck, signals = self._unfinished(), find_signals(program)
@@ -307,6 +312,7 @@ class _Run:
             cluster,
             cta.rank,
             self._global_semaphores,
+            self._multiplier,
         )
         if self._watchers is not None:
             state.races, state.global_races = self._watchers.of_cta(cta.index, cta.cluster)

@@ -68,7 +68,7 @@ class Warpgroup:
         self._warps: list[Warpgroup] = []
         self._running_warps = 0
         self._mma_ends: deque[int] = deque()  # of the wgmmas that have not been waited for, oldest first
-        self._products = Products()
+        self._products = Products(cta.multiplier)
         cta.products.append(self._products)
         self._open_stores: list[tuple[int, int]] = []
         self._store_groups: deque[tuple[int, int]] = deque()

@@ -139,12 +139,68 @@ def test_slots_are_not_multiplied_before_they_are_filled_again(shapes):
     assert shapes == []
 
 
-def test_a_long_loop_is_several_products(shapes):
-    steps = 2 * products.MOST_PENDING
-    a, b = operands(k=steps * STEP)
+@pytest.mark.parametrize("overwritten", [[], [15], [15, 35, 100]])
+def test_a_long_loop_is_several_products_whenever_its_wgmmas_end(shapes, monkeypatch, overwritten):
+    monkeypatch.setattr(products, "FULL_FLOPS", 2 * 8 * 6 * 3 * STEP)
+    a, b = operands(k=7 * STEP)
     queue, acc = Products(), np.zeros((8, 6), np.float32)
-    issue(queue, acc, a, b, steps=range(steps))
-    assert shapes == [(8, 6, products.MOST_PENDING * STEP)]
+    issue(queue, acc, a, b, steps=range(7))
+    for now in overwritten:
+        queue.before_overwriting(now)
     queue.retire(0)
-    assert len(shapes) == 2
+    assert [k for _, _, k in shapes] == [3 * STEP, 3 * STEP, STEP]
     np.testing.assert_array_equal(acc, a @ b)
+
+
+def test_what_has_ended_does_not_pile_up(shapes, monkeypatch):
+    monkeypatch.setattr(products, "MOST_PENDING", 3)
+    a, b = operands(k=8 * STEP)
+    queue, acc = Products(), np.zeros((8, 6), np.float32)
+    issue(queue, acc, a, b, steps=[0, 2, 4, 6, 1, 3, 5, 7])  # no two of them are one product
+    assert len(shapes) == 5
+    queue.retire(0)
+    np.testing.assert_array_equal(acc, a @ b)
+
+
+class Worker:
+    """Stands for the multiplier: computes the jobs whose numbers it is given, when they come."""
+
+    def __init__(self, computes):
+        self.computes = computes
+        self.jobs = []
+
+    def submit(self, job):
+        self.jobs.append(job)
+        if len(self.jobs) - 1 in self.computes:
+            job.compute()
+
+
+@pytest.mark.parametrize("computes", [(), (0,), (1,), (0, 1)])
+@pytest.mark.parametrize("in_flight", [0, 1, 3, 6])
+def test_who_multiplies_does_not_show(monkeypatch, computes, in_flight):
+    """Nor does what is in flight, although the multiplier may have computed it."""
+    monkeypatch.setattr(products, "FULL_FLOPS", 2 * 64 * 32 * 3 * STEP)
+    generator = np.random.default_rng(0)
+    a, b = (generator.standard_normal(shape, dtype=np.float32) for shape in ((64, 7 * STEP), (7 * STEP, 32)))
+    results = []
+    for worker in (None, Worker(computes)):
+        queue, acc = Products(worker), np.ones((64, 32), np.float32)
+        issue(queue, acc, a, b, steps=range(7))
+        queue.retire(in_flight)
+        results.append(acc.copy())
+        queue.retire(0)
+        results.append(acc)
+    assert len(worker.jobs) == 2
+    np.testing.assert_array_equal(results[0], results[2])
+    np.testing.assert_array_equal(results[1], results[3])
+    k = (7 - in_flight) * STEP
+    np.testing.assert_allclose(results[0], 1 + a[:, :k] @ b[:k], rtol=1e-5, atol=1e-5)
+
+
+def test_products_of_smem_are_not_multiplied_ahead(monkeypatch):
+    monkeypatch.setattr(products, "FULL_FLOPS", 1)
+    a, b = operands()
+    worker = Worker(())
+    issue(Products(worker), np.zeros((8, 6), np.float32), a, b, in_smem=True)
+    issue(Products(worker), np.zeros((8, 6), np.float32), a, b, function=matmul_function(np.float16, np.float16))
+    assert worker.jobs == []
