@@ -78,7 +78,8 @@ Figures are of `hopper_matmul_mgpu` with recording and checks, unless said other
 
 ## Race detection
 
-By default the first CTAs of a launch are watched in full, and of the others what clusters do to each other in GMEM.
+By default four CTAs of a launch are watched in full (the first two, the last and the middle one; of clusters with more
+than one CTA, fewer clusters), and of the others what clusters do to each other in GMEM.
 With `detect_races=True` every CTA is: each access is compared with the last ones to overlapping regions, and clocks are
 joined at every arrival and wait.
 """

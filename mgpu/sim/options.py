@@ -22,9 +22,10 @@ class InterpretGPUParams:
         timeline that the kernel has when nobody records.
       max_events: stop with an error after so many simulation events: a loop that never ends.
       detect_races: look for accesses to SMEM and GMEM that nothing orders, for stores that need a `commit_smem`, and
-        for copies that are in flight when their CTA exits; `mgpu.get_races()` returns them. None watches the first CTAs
-        (of whole clusters) in full, which shows what all CTAs have in common, and of the others what clusters do to
-        each other in GMEM: this costs little. True watches all in full; False watches none. Needs `numerics`.
+        for copies that are in flight when their CTA exits; `mgpu.get_races()` returns them. None watches four
+        CTAs in full (the first two, the last and the middle one; of clusters with more than one CTA, fewer clusters),
+        and of the others what clusters do to each other in GMEM: this costs little. True watches all in full; False
+        watches none. Needs `numerics`.
       warm_l2: start with the operands in L2 as far as it holds them, the first ones first to stay, as after an earlier
         launch; by default L2 starts empty.
       compute_scale: for what-ifs, factor on the time of a warpgroup's own work, by its index: arithmetic on registers,

@@ -228,6 +228,7 @@ class _Run:
             self._watchers = Watchers(
                 program.name,
                 self.engine,
+                launch.num_ctas // size,
                 size,
                 warpgroups,
                 has_warps=kernel.has_warps,

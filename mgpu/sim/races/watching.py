@@ -19,6 +19,16 @@ WATCHED_CTAS = 4
 """CTAs of a launch that are watched in full unless all are asked for: they run the same code as the others."""
 
 
+def sampled_clusters(num_clusters: int, cluster_size: int) -> frozenset[int]:
+    """Returns the clusters that are watched in full unless all are asked for: so many as have `WATCHED_CTAS` CTAs.
+
+    The first two, the last and the middle one differ most in loop counts, borders of arrays, and neighbours.
+    """
+    most = max(1, WATCHED_CTAS // cluster_size)
+    last = num_clusters - 1
+    return frozenset([*dict.fromkeys((0, min(1, last), last, num_clusters // 2))][:most])
+
+
 class GlobalRaces(Protocol):
     """Watches what a CTA does to GMEM. `thread` is the number of a warpgroup or warp (`race_hooks.thread_number`)."""
 
@@ -57,18 +67,20 @@ class Watchers:
     Args:
       kernel: name of the kernel.
       engine: tells the cycle.
+      num_clusters: clusters of the launch.
       cluster_size: CTAs of a cluster.
       num_warpgroups: warpgroups of a CTA.
       has_warps: whether warps leave their warpgroup.
       boxes: which boxes the kernel's places access, as far as earlier launches have found out; is added to.
       fresh: arrays in GMEM that nobody has written before the launch.
-      watch_all: watch all CTAs in full; else only the clusters of the first `WATCHED_CTAS`.
+      watch_all: watch all CTAs in full; else only those of `sampled_clusters`.
     """
 
     def __init__(
         self,
         kernel: str,
         engine: Engine,
+        num_clusters: int,
         cluster_size: int,
         num_warpgroups: int,
         *,
@@ -81,13 +93,13 @@ class Watchers:
         self._cluster_size = cluster_size
         self._num_warpgroups = num_warpgroups
         self._has_warps = has_warps
-        self._watch_all = watch_all
+        self._watched = frozenset(range(num_clusters)) if watch_all else sampled_clusters(num_clusters, cluster_size)
         self._memories: dict[int, ClusterMemory] = {}
         self._threads: dict[int, Thread] = {}
 
     def of_cta(self, cta: int, cluster: int) -> tuple[CtaRaces | None, GlobalRaces]:
         """Returns what watches a CTA's own memory, None if nothing does, and what watches its accesses to GMEM."""
-        if self._watch_all or cluster * self._cluster_size < WATCHED_CTAS:
+        if cluster in self._watched:
             memory = self._memories.setdefault(cluster, ClusterMemory(self._cluster_size))
             races = CtaRaces(self._launch, memory, cta, cluster, self._num_warpgroups, self._has_warps)
             return races, races
