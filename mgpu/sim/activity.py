@@ -1,7 +1,8 @@
 """The activity log of a launch: what each asynchronous unit did, and every arrival on a barrier.
 
 Rows are logged while the simulation runs and become the tables `UNIT_SPAN_DTYPE` and `ARRIVAL_DTYPE` of
-`mgpu.capture`. Few kinds of rows differ in more than their times, so a row is three numbers: its kind and two others.
+`mgpu.capture`. They wait in a list, one row's numbers after the other, which is the quickest way to keep them; now and
+then these are packed, since numbers in a list take much room.
 """
 
 from __future__ import annotations
@@ -15,49 +16,25 @@ import numpy as np
 from mgpu.capture import ARRIVAL_DTYPE, UNIT_SPAN_DTYPE
 from mgpu.sim.engine import Engine
 
+_PACKED_AT = 1 << 16  # numbers in a list
 
-class _Rows:
-    """Rows of a table, each as the number of its kind and the two columns in which rows of a kind differ.
-
-    Args:
-      dtype: of the table.
-      kind: names of the columns that make the kind.
-      varying: names of the two others.
-    """
-
-    __slots__ = ("_columns", "_dtype", "kinds", "numbers")
-
-    def __init__(self, dtype: np.dtype, kind: Sequence[str], varying: Sequence[str]) -> None:
-        self._dtype = dtype
-        self._columns = kind, varying
-        self.kinds: list[tuple[int, ...]] = []
-        self.numbers = array("q")  # kind and varying columns of each row
-
-    def to_table(self, order: Sequence[str]) -> np.ndarray:
-        """Returns the table sorted by the columns `order`, then by all others."""
-        kind_names, varying_names = self._columns
-        kinds = np.array(self.kinds, np.int64).reshape(-1, len(kind_names))
-        kind, *varying = np.array(self.numbers, np.int64).reshape(-1, 3).T
-        columns = dict(zip(kind_names, kinds[kind].T, strict=True)) | dict(zip(varying_names, varying, strict=True))
-        names = self._dtype.names or ()
-        keys = [columns[name] for name in order] + [columns[name] for name in names if name not in order]
-        rank = np.lexsort(keys[::-1])
-        table = np.empty(len(kind), self._dtype)
-        for name in names:
-            table[name] = columns[name][rank]
-        return table
+_SPAN_ROW = ("unit", "site", "slot", "begin", "end", "bytes", "flops")
+_ARRIVAL_ROW = ("phase", "time", "completes")
 
 
 class Activity:
     """Append-only log of one launch."""
 
-    __slots__ = ("_arrivals", "_unit_spans")
+    __slots__ = ("_arrivals", "_issuers", "_packed_arrivals", "_packed_spans", "_places", "_sources", "_spans")
 
     def __init__(self) -> None:
-        spans = ("unit", "sm", "cta", "warpgroup", "site", "slot", "bytes", "flops")
-        self._unit_spans = _Rows(UNIT_SPAN_DTYPE, spans, ("begin", "end"))
-        arrivals = ("barrier", "slot", "cta", "sm", "source", "source_cta", "site", "completes")
-        self._arrivals = _Rows(ARRIVAL_DTYPE, arrivals, ("phase", "time"))
+        self._spans: list[int] = []  # number of the issuer, then the columns `_SPAN_ROW`
+        self._packed_spans = array("q")
+        self._issuers: list[tuple[int, int, int]] = []  # sm, cta, warpgroup
+        self._arrivals: list[Any] = []  # number of the place, source, then the columns `_ARRIVAL_ROW`
+        self._packed_arrivals = array("q")  # with the number of the source
+        self._places: list[tuple[int, int, int, int]] = []  # barrier, slot, cta, sm
+        self._sources: dict[tuple[int, ...], int] = {}
 
     def arrival_log(
         self, engine: Engine, barrier: int, slot: int, cta: int, sm: int
@@ -66,18 +43,14 @@ class Activity:
 
         `source` is (source, site) or, for who arrives from another CTA, (source, site, source_cta).
         """
-        kinds, put = self._arrivals.kinds, self._arrivals.numbers.append
-        known: dict[tuple[Any, bool], int] = {}
+        rows, place = self._arrivals, len(self._places)
+        self._places.append((barrier, slot, cta, sm))
+        extend = rows.extend
 
         def log(_mbarrier: object, source: Any, phase: int, completes: bool) -> None:
-            kind = known.get((source, completes))
-            if kind is None:
-                who, site, source_cta = source if len(source) == 3 else (*source, cta)
-                kind = known[source, completes] = len(kinds)
-                kinds.append((barrier, slot, cta, sm, who, source_cta, site, completes))
-            put(kind)
-            put(phase)
-            put(engine.now)
+            extend((place, source, phase, engine.now, completes))
+            if len(rows) > _PACKED_AT:
+                self._pack_arrivals()
 
         return log
 
@@ -88,25 +61,65 @@ class Activity:
         the operation was issued (-1 if that place is no site), `slot` that of the barrier which it completes (-1 if
         none).
         """
-        kinds, put = self._unit_spans.kinds, self._unit_spans.numbers.append
-        known: dict[tuple[int, ...], int] = {}
+        rows, issuer = self._spans, len(self._issuers)
+        self._issuers.append((sm, cta, warpgroup))
+        extend = rows.extend
 
         def log(unit: int, site: int, slot: int, begin: int, end: int, nbytes: int, flops: int) -> None:
-            kind = known.get((unit, site, slot, nbytes, flops))
-            if kind is None:
-                kind = known[unit, site, slot, nbytes, flops] = len(kinds)
-                kinds.append((unit, sm, cta, warpgroup, site, slot, nbytes, flops))
-            put(kind)
-            put(begin)
-            put(end)
+            extend((issuer, unit, site, slot, begin, end, nbytes, flops))
+            if len(rows) > _PACKED_AT:
+                self._pack_spans()
 
         return log
+
+    def _pack_arrivals(self) -> None:
+        rows, sources = self._arrivals, self._sources
+        width = 2 + len(_ARRIVAL_ROW)
+        rows[1::width] = [sources.setdefault(source, len(sources)) for source in rows[1::width]]
+        self._packed_arrivals.fromlist(rows)
+        rows.clear()
+
+    def _pack_spans(self) -> None:
+        self._packed_spans.fromlist(self._spans)
+        self._spans.clear()
 
     def to_arrays(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns the unit spans sorted by (unit, sm, begin, ...) and the arrivals sorted by (time, cta, barrier, ...).
 
         All columns take part in the order, so the result does not depend on the order of logging.
         """
-        unit_spans = self._unit_spans.to_table(("unit", "sm", "begin"))
-        arrivals = self._arrivals.to_table(("time", "cta", "barrier", "slot", "phase", "completes"))
-        return unit_spans, arrivals
+        self._pack_spans()
+        issuer, *row = _columns(self._packed_spans, 1 + len(_SPAN_ROW))
+        spans = dict(zip(_SPAN_ROW, row, strict=True))
+        spans |= dict(zip(("sm", "cta", "warpgroup"), _table(self._issuers, 3)[issuer].T, strict=True))
+        self._pack_arrivals()
+        place, source, *row = _columns(self._packed_arrivals, 2 + len(_ARRIVAL_ROW))
+        arrivals = dict(zip(_ARRIVAL_ROW, row, strict=True))
+        arrivals |= dict(zip(("barrier", "slot", "cta", "sm"), _table(self._places, 4)[place].T, strict=True))
+        # Who arrives from within the CTA does not name it.
+        named = _table([(*each, -1)[:3] for each in self._sources], 3)[source].T
+        arrivals |= dict(zip(("source", "site", "source_cta"), named, strict=True))
+        arrivals["source_cta"] = np.where(arrivals["source_cta"] < 0, arrivals["cta"], arrivals["source_cta"])
+        return (
+            _sorted_table(UNIT_SPAN_DTYPE, spans, ("unit", "sm", "begin")),
+            _sorted_table(ARRIVAL_DTYPE, arrivals, ("time", "cta", "barrier", "slot", "phase", "completes")),
+        )
+
+
+def _columns(numbers: array[int], width: int) -> np.ndarray:
+    return np.array(numbers, np.int64).reshape(-1, width).T
+
+
+def _table(rows: Sequence[tuple[int, ...]], width: int) -> np.ndarray:
+    return np.array(rows, np.int64).reshape(-1, width)
+
+
+def _sorted_table(dtype: np.dtype, columns: dict[str, np.ndarray], order: Sequence[str]) -> np.ndarray:
+    """Returns a table sorted by the columns `order`, then by all others."""
+    names = dtype.names or ()
+    keys = [columns[name] for name in order] + [columns[name] for name in names if name not in order]
+    rank = np.lexsort(keys[::-1])
+    table = np.empty(len(rank), dtype)
+    for name in names:
+        table[name] = columns[name][rank]
+    return table
