@@ -50,11 +50,12 @@ Figures are of `hopper_matmul_mgpu` with recording and checks, unless said other
   it reads is overwritten. Where only TMA loads write a ring, they copy nothing: a slot refers to the box in GMEM. So
   the steps of a loop over k lie side by side in memory and are one product, 128 x 1024 x 128 instead of 16 of
   128 x 64 x 128, each from slots that no cache held: a quarter less processor time for *matmul* of 2048^3.
-- **Another core multiplies ahead.** A product is known when its last wgmma has been issued, long before the kernel reads
-  the accumulator. A thread computes what it finds, newest first, and BLAS does not hold the interpreter meanwhile: 73 ms
-  instead of 84 ms at 1024^3, and 0.7 to 0.8 of the time for *matmul* of 1024^3 to 4096^3; with both cores busy otherwise
-  no gain and no loss. Oldest first, the simulation waits for the very product that the thread is at: 86 ms. Which
-  wgmmas are one product depends on their order alone, so the sums are the same to the bit, whoever computes them.
+- **Another core multiplies ahead.** A product is known when its last wgmma has been issued, long before the kernel
+  reads the accumulator. A thread computes what it finds, newest first, and BLAS does not hold the interpreter
+  meanwhile: 73 ms instead of 84 ms at 1024^3, and 0.7 to 0.8 of the time for *matmul* of 1024^3 to 4096^3; with both
+  cores busy otherwise no gain and no loss. Oldest first, the simulation waits for the very product that the thread is
+  at: 86 ms. Which wgmmas are one product depends on their order alone, so the sums are the same to the bit, whoever
+  computes them.
 - **Time alone computes nothing.** With `numerics=False`, what follows from loaded data is charged but not computed:
   with the next but one point, 30 % less processor time for *matmul* of 1024^3.
 - **Late allocation.** SMEM and barriers are made at the first access: of 132 persistent CTAs, 512^3 occupies four.
@@ -69,12 +70,12 @@ Figures are of `hopper_matmul_mgpu` with recording and checks, unless said other
 - **Events between two waits are recorded by one call**: 1 to 2 % at 1024^3.
 - **Deflate level 1** for captures, 13.5 ms to 3.5 ms at 1024^3.
 - *Not done:* joining the sleeps on both sides of a branch behind a wait (2 % fewer events at 2048^3, and events of
-  equal times change places), tile arithmetic in XLA (a call costs 10 to 50 us, as much as NumPy's operation on a tile),
-  BLAS that accumulates in place (20 us instead of 22 us for a product of 128 x 128 x 64), one computation for CTAs that
-  do the same (their products take the time, and their operands differ), several threads of BLAS for one product (they
-  spin against each other on products as small as a tile's; where another process wants a core, the launch of 1024^3 took
-  1.6 times as long), products on a second thread that are needed at once (waking the other core takes as long as it
-  saves).
+  equal times change places), tile arithmetic in XLA (a call costs 10 to 50 us, as much as NumPy's operation on a
+  tile), BLAS that accumulates in place (20 us instead of 22 us for a product of 128 x 128 x 64), one computation for
+  CTAs that do the same (their products take the time, and their operands differ), several threads of BLAS for one
+  product (they spin against each other on products as small as a tile's; where another process wants a core, the
+  launch of 1024^3 took 1.6 times as long), products on a second thread that are needed at once (waking the other core
+  takes as long as it saves).
 
 ## Race detection
 

@@ -8,7 +8,7 @@ then these are packed, since numbers in a list take much room.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -90,15 +90,14 @@ class Activity:
         """
         self._pack_spans()
         issuer, *row = _columns(self._packed_spans, 1 + len(_SPAN_ROW))
-        spans = dict(zip(_SPAN_ROW, row, strict=True))
-        spans |= dict(zip(("sm", "cta", "warpgroup"), _table(self._issuers, 3)[issuer].T, strict=True))
+        spans = _named(_SPAN_ROW, row) | _named(("sm", "cta", "warpgroup"), _table(self._issuers, 3)[issuer].T)
         self._pack_arrivals()
         place, source, *row = _columns(self._packed_arrivals, 2 + len(_ARRIVAL_ROW))
-        arrivals = dict(zip(_ARRIVAL_ROW, row, strict=True))
-        arrivals |= dict(zip(("barrier", "slot", "cta", "sm"), _table(self._places, 4)[place].T, strict=True))
+        arrivals = _named(_ARRIVAL_ROW, row)
+        arrivals |= _named(("barrier", "slot", "cta", "sm"), _table(self._places, 4)[place].T)
         # Who arrives from within the CTA does not name it.
-        named = _table([(*each, -1)[:3] for each in self._sources], 3)[source].T
-        arrivals |= dict(zip(("source", "site", "source_cta"), named, strict=True))
+        who = _table([(*each, -1)[:3] for each in self._sources], 3)[source].T
+        arrivals |= _named(("source", "site", "source_cta"), who)
         arrivals["source_cta"] = np.where(arrivals["source_cta"] < 0, arrivals["cta"], arrivals["source_cta"])
         return (
             _sorted_table(UNIT_SPAN_DTYPE, spans, ("unit", "sm", "begin")),
@@ -108,6 +107,10 @@ class Activity:
 
 def _columns(numbers: array[int], width: int) -> np.ndarray:
     return np.array(numbers, np.int64).reshape(-1, width).T
+
+
+def _named(names: Sequence[str], columns: Iterable[np.ndarray]) -> dict[str, np.ndarray]:
+    return dict(zip(names, columns, strict=True))
 
 
 def _table(rows: Sequence[tuple[int, ...]], width: int) -> np.ndarray:
