@@ -265,10 +265,6 @@ class _Run:
             outside = launch.num_ctas - len(self.machine.cta_log) - len(self._running)
             raise deadlock(self.engine.now, stuck, kernel.codes, program.name, kernel.plan.sites, signals, outside)
         ctas = self.machine.cta_table()
-        outputs = [
-            values if values.dtype == aval.dtype else from_carrier(values, aval.dtype)
-            for values, aval in zip(self.outputs, kernel.program.out_avals, strict=True)
-        ]
         capture = None
         self.machine.memory.finish(self.engine.now)
         traffic = self.machine.memory.counters
@@ -285,7 +281,21 @@ class _Run:
             # A kernel may read more than it uses: only what can be seen in the outputs is told.
             if unwritten and not any(holds_uninitialised(self._watchers.written(each)) for each in self.outputs):
                 unwritten = ()
-        return RunResult(outputs, cycles, self.engine.events, capture, ctas, races, unwritten, tensor_cycles, hbm_bytes)
+        return RunResult(
+            self._results(), cycles, self.engine.events, capture, ctas, races, unwritten, tensor_cycles, hbm_bytes
+        )
+
+    def _results(self) -> list[np.ndarray]:
+        """Returns the outputs in the program's dtypes."""
+        results = []
+        for values, aval in zip(self.outputs, self.kernel.program.out_avals, strict=True):
+            if values.dtype == aval.dtype:
+                results.append(values)
+            elif not self.kernel.options.numerics and not values.any():
+                results.append(np.zeros(aval.shape, aval.dtype))  # nobody has written there, so there are no pages yet
+            else:
+                results.append(from_carrier(values, aval.dtype))
+        return results
 
     def _unfinished(self) -> list[Warpgroup]:
         """Returns the warpgroups of the CTAs that have not exited."""
