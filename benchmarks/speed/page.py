@@ -70,12 +70,13 @@ Figures are of `hopper_matmul_mgpu` with recording and checks, unless said other
 - **Events between two waits are recorded by one call**: 1 to 2 % at 1024^3.
 - **Deflate level 1** for captures, 13.5 ms to 3.5 ms at 1024^3.
 - *Not done:* joining the sleeps on both sides of a branch behind a wait (2 % fewer events at 2048^3, and events of
-  equal times change places), tile arithmetic in XLA (a call costs 10 to 50 us, as much as NumPy's operation on a
-  tile), BLAS that accumulates in place (20 us instead of 22 us for a product of 128 x 128 x 64), one computation for
-  CTAs that do the same (their products take the time, and their operands differ), several threads of BLAS for one
-  product (they spin against each other on products as small as a tile's; where another process wants a core, the
-  launch of 1024^3 took 1.6 times as long), products on a second thread that are needed at once (waking the other core
-  takes as long as it saves).
+  equal times change places), a heap of times with the entries of each time beside it (2 to 4 % slower than one heap
+  of entries), tile arithmetic in XLA (a call costs 10 to 50 us, as much as NumPy's operation on a tile), BLAS that
+  accumulates in place (20 us instead of 22 us for a product of 128 x 128 x 64), one computation for CTAs that do the
+  same (their products take the time, and their operands differ), several threads of BLAS for one product (they spin
+  against each other on products as small as a tile's; where another process wants a core, the launch of 1024^3 took
+  1.6 times as long), products on a second thread that are needed at once (waking the other core takes as long as it
+  saves).
 
 ## Race detection
 
