@@ -2,15 +2,21 @@
 
 arXiv 2407.08608, section 3 and table 2: each consumer warpgroup of a CTA computes 64 query rows, over key/value blocks
 in two stages each; CTAs are persistent. Tiles are those of the authors' code (github Dao-AILab/flash-attention,
-hopper/flash_fwd_launch_template.h, July 2024). `ping_pong`: barriers let the consumers take turns on the tensor core,
-so that one's softmax runs under the others' matmuls. `overlap`: a warpgroup's softmax of a block runs under its own
-value matmul of the block before. `specialised`: a producer warpgroup loads; without it the first consumer does, after
-a barrier of the CTA in each block, as in a kernel that knows no slots to be released (FlashAttention-2).
+hopper/flash_fwd_launch_template.h, July 2024), and so is the order of loads and waits
+(hopper/mainloop_fwd_sm90_tma_gmma_ws.hpp): keys are asked for a block ahead of values, the next tile's first keys
+before its queries, and a tile is stored by way of the values' slots.
+
+`ping_pong`: barriers let the consumers take turns on the tensor core, each with the value matmul of one block and the
+score matmul of the next, so that one's softmax runs under the others' matmuls. `overlap`: a warpgroup's softmax of a
+block runs under its own value matmul of the block before, which is issued after the scores and waited for after the
+softmax. `specialised`: a producer warpgroup loads; without it the first consumer does, after a barrier of the CTA in
+each block, as in a kernel that knows no slots to be released (FlashAttention-2).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 import math
 from functools import partial
 from typing import Any
@@ -53,6 +59,14 @@ class Attention:
         return math.log2(math.e) / math.sqrt(self.head_dim)
 
 
+class _Met(enum.IntEnum):
+    """What all consumers have done when they have arrived on one of the barriers `met`."""
+
+    BLOCK_READ = 0
+    VALUES_READ = 1
+    OUT_STORED = 2
+
+
 @dataclasses.dataclass(frozen=True)
 class _Refs:
     q_gmem: Any
@@ -69,7 +83,7 @@ class _Refs:
     k_empty: Any
     v_empty: Any
     turn: Any
-    block_done: Any
+    met: Any
 
 
 def make_attention(shape: Attention, heads: int, length: int, dtype: Any = jnp.float16) -> Any:
@@ -90,7 +104,7 @@ def make_attention(shape: Attention, heads: int, length: int, dtype: Any = jnp.f
             "k_empty": barrier(num_arrivals=consumers),
             "v_empty": barrier(num_arrivals=consumers),
             "turn": plgpu.Barrier(num_barriers=consumers),
-            "block_done": plgpu.Barrier(num_arrivals=consumers),
+            "met": plgpu.Barrier(num_arrivals=consumers, num_barriers=len(_Met)),
         },
         grid=(NUM_CTAS,),
         grid_names=("cta",),
@@ -151,16 +165,20 @@ def _load_block(refs: _Refs, count: Any, row: Any, which: str) -> None:
 
 
 def _load_tile(refs: _Refs, shape: Attention, num_blocks: int, turn: Any, first_query: Any, first_key: Any) -> None:
+    first = turn * num_blocks
+    _load_block(refs, first, first_key, "k")
     for consumer in range(shape.consumers):
         pl.when(turn > 0)(partial(plgpu.barrier_wait, refs.q_empty.at[consumer]))
     _load_queries(refs, first_key + first_query)
+    pl.when(turn > 0)(lambda: plgpu.barrier_wait(refs.met.at[_Met.OUT_STORED]))
 
     def load(block: Any, _: None) -> None:
-        count, row = turn * num_blocks + block, first_key + block * shape.block
-        _load_block(refs, count, row, "k")
-        _load_block(refs, count, row, "v")
+        row = first_key + block * shape.block
+        _load_block(refs, first + block, row, "k")
+        _load_block(refs, first + block - 1, row - shape.block, "v")
 
-    lax.fori_loop(0, num_blocks, load, None)
+    lax.fori_loop(1, num_blocks, load, None)
+    _load_block(refs, first + num_blocks - 1, first_key + (num_blocks - 1) * shape.block, "v")
 
 
 def _softmax(scores: jax.Array, largest: jax.Array, total: jax.Array, scale: float) -> tuple[jax.Array, ...]:
@@ -185,6 +203,8 @@ def _attend_tile(
     queries, dtype = refs.q_smem.at[warpgroup], refs.q_smem.dtype
     mine, other = refs.turn.at[warpgroup], refs.turn.at[lax.rem(warpgroup + 1, shape.consumers)]
     if not shape.specialised:
+        is_later = jnp.logical_and(warpgroup == 0, turn > 0)
+        pl.when(is_later)(lambda: plgpu.barrier_wait(refs.met.at[_Met.OUT_STORED]))
         pl.when(warpgroup == 0)(lambda: _load_queries(refs, first_key + first_query))
         load_ahead = partial(_load_ahead, refs, shape, num_blocks, turn, first_key, warpgroup)
         for which in ("k", "v"):
@@ -207,27 +227,34 @@ def _attend_tile(
     step = partial(one_block, refs, shape, queries, take_turn, pass_turn, load_ahead, first)
     zero = jnp.zeros((ROWS,), jnp.float32)
     carry = (jnp.zeros((ROWS, shape.head_dim), jnp.float32), jnp.full((ROWS,), -jnp.inf, jnp.float32), zero)
-    if shape.overlap:
-        take_turn()
-        scores = _scores(refs, queries, lax.rem(first, STAGES))
-        pass_turn()
-        probabilities, _, largest, total = _softmax(scores, carry[1], carry[2], shape.scale)
-        if load_ahead is not None:
-            load_ahead("k", STAGES)
-        carry = lax.fori_loop(1, num_blocks, step, (carry[0], largest, total, probabilities.astype(dtype)))
-        take_turn()
-        out = _add_values(refs, lax.rem(first + num_blocks - 1, STAGES), carry[0], carry[3])
-        pass_turn()
-    else:
-        carry = lax.fori_loop(0, num_blocks, step, carry)
-        out = carry[0]
+    take_turn()
+    scores = _scores(refs, queries, lax.rem(first, STAGES))
+    pass_turn()
+    probabilities, rescale, largest, total = _softmax(scores, carry[1], carry[2], shape.scale)
+    if load_ahead is not None:
+        load_ahead("k", STAGES)
+    carry = lax.fori_loop(1, num_blocks, step, (carry[0], largest, total, probabilities.astype(dtype), rescale))
     plgpu.barrier_arrive(refs.q_empty.at[warpgroup])
-    inverse = lax.broadcast_in_dim(1 / carry[2], out.shape, (0,))
+    take_turn()
+    out = carry[0] * lax.broadcast_in_dim(carry[4], carry[0].shape, (0,))
+    out = _add_values(refs, lax.rem(first + num_blocks - 1, STAGES), out, carry[3])
+    pass_turn()
+    result = (out * lax.broadcast_in_dim(1 / carry[2], out.shape, (0,))).astype(dtype)
     own_query = first_query + warpgroup * ROWS
+    _store(refs, shape, warpgroup, result, first_key + own_query, own_query < length)
 
-    @pl.when(own_query < length)
-    def _store() -> None:
-        refs.out_gmem[pl.ds(first_key + own_query, ROWS), :] = (out * inverse).astype(dtype)
+
+def _store(refs: _Refs, shape: Attention, warpgroup: Any, result: jax.Array, row: Any, is_inside: Any) -> None:
+    """Stores a warpgroup's rows by way of the slots of the values, when all consumers have read these."""
+    plgpu.barrier_arrive(refs.met.at[_Met.VALUES_READ])
+    plgpu.barrier_wait(refs.met.at[_Met.VALUES_READ])
+    in_slot = shape.block // ROWS
+    place = refs.v_smem.at[lax.div(warpgroup, in_slot), pl.ds(lax.rem(warpgroup, in_slot) * ROWS, ROWS)]
+    place[...] = result
+    plgpu.commit_smem()
+    pl.when(is_inside)(lambda: plgpu.copy_smem_to_gmem(place, refs.out_gmem.at[pl.ds(row, ROWS)]))
+    plgpu.wait_smem_to_gmem(0, wait_read_only=True)
+    plgpu.barrier_arrive(refs.met.at[_Met.OUT_STORED])
 
 
 def _load_ahead(
@@ -241,8 +268,8 @@ def _load_ahead(
 def _end_block(refs: _Refs, load_ahead: Any, keys: Any, values: Any) -> None:
     """Without a producer: waits until both warpgroups have read a block, and loads others in its place."""
     if load_ahead is not None:
-        plgpu.barrier_arrive(refs.block_done)
-        plgpu.barrier_wait(refs.block_done)
+        plgpu.barrier_arrive(refs.met.at[_Met.BLOCK_READ])
+        plgpu.barrier_wait(refs.met.at[_Met.BLOCK_READ])
         load_ahead("k", keys)
         load_ahead("v", values)
 
@@ -283,17 +310,17 @@ def _plain_block(
     block: Any,
     carry: Any,
 ) -> Any:
-    """Scores, softmax, values, one after the other."""
-    out, largest, total = carry
-    slot = lax.rem(first + block, STAGES)
+    """The values of the block before and the scores of this one, then the softmax."""
+    out, largest, total, probabilities, rescale = carry
+    slot, previous = lax.rem(first + block, STAGES), lax.rem(first + block - 1, STAGES)
+    out = out * lax.broadcast_in_dim(rescale, out.shape, (0,))
     take_turn()
+    out = _add_values(refs, previous, out, probabilities)
     scores = _scores(refs, queries, slot)
     pass_turn()
     probabilities, rescale, largest, total = _softmax(scores, largest, total, shape.scale)
-    out = out * lax.broadcast_in_dim(rescale, out.shape, (0,))
-    out = _add_values(refs, slot, out, probabilities.astype(queries.dtype))
-    _end_block(refs, load_ahead, block + STAGES, block + STAGES)
-    return out, largest, total
+    _end_block(refs, load_ahead, block + STAGES, block - 1 + STAGES)
+    return out, largest, total, probabilities.astype(queries.dtype), rescale
 
 
 def _overlapped_block(
@@ -308,16 +335,17 @@ def _overlapped_block(
     carry: Any,
 ) -> Any:
     """Issues the scores of this block and the values of the one before, and does the softmax under the latter."""
-    out, largest, total, probabilities = carry
+    out, largest, total, probabilities, rescale = carry
     slot, previous = lax.rem(first + block, STAGES), lax.rem(first + block - 1, STAGES)
 
-    def both(state: Any) -> None:
-        acc, p_ref, rescale_ref, largest_ref, total_ref = state
+    def both(scores_acc: Any) -> Any:
+        take_turn()
+        plgpu.barrier_wait(refs.k_full.at[slot])
+        plgpu.wgmma(scores_acc, queries, plgpu.transpose_ref(refs.k_smem.at[slot], (1, 0)))
+        rescaled = out * lax.broadcast_in_dim(rescale, out.shape, (0,))
 
-        def issue(scores_acc: Any) -> None:
-            take_turn()
-            plgpu.barrier_wait(refs.k_full.at[slot])
-            plgpu.wgmma(scores_acc, queries, plgpu.transpose_ref(refs.k_smem.at[slot], (1, 0)))
+        def values(state: Any) -> None:
+            acc, p_ref, rescale_ref, largest_ref, total_ref = state
             plgpu.barrier_wait(refs.v_full.at[previous])
             plgpu.wgmma(acc, p_ref[...], refs.v_smem.at[previous])
             pass_turn()
@@ -327,10 +355,10 @@ def _overlapped_block(
             plgpu.wgmma_wait(0)
             p_ref[...] = p.astype(queries.dtype)
 
-        pl.run_scoped(issue, plgpu.ACC((ROWS, shape.block)))
+        state: Any = (plgpu.ACC.init(rescaled), probabilities, total, largest, total)
+        return pl.run_state(values)(state)
 
-    state: Any = (plgpu.ACC.init(out), probabilities, total, largest, total)
-    out, probabilities, rescale, largest, total = pl.run_state(both)(state)
+    out, probabilities, rescale, largest, total = pl.run_scoped(both, plgpu.ACC((ROWS, shape.block)))
     plgpu.barrier_arrive(refs.v_empty.at[previous])
     _end_block(refs, load_ahead, block + STAGES, block - 1 + STAGES)
-    return out * lax.broadcast_in_dim(rescale, out.shape, (0,)), largest, total, probabilities
+    return out, largest, total, probabilities, rescale

@@ -148,6 +148,8 @@ def _body(
     def _produce() -> None:
         plgpu.set_max_registers(40, action="decrease")
         each_tile(partial(_load_tile, refs, shape, steps))
+        if shape.cluster > 1:
+            _await_peers(refs, shape, (num_tiles - cta + stride - 1) // stride * steps if shape.num_ctas else steps)
 
     @pl.when(warpgroup < shape.consumers)
     def _consume() -> None:
@@ -204,6 +206,15 @@ def _arrive_lane_by_lane(barrier: Any, shape: Matmul) -> None:
 
 def _load_tile(refs: _Refs, shape: Matmul, steps: int, first_step: Any, row: Any, column: Any) -> None:
     lax.fori_loop(0, steps, lambda index, _: _load_step(refs, shape, first_step, index, row, column), None)
+
+
+def _await_peers(refs: _Refs, shape: Matmul, num_steps: Any) -> None:
+    """Waits until all slots are released: peers must not arrive at a CTA that has exited."""
+
+    def wait(step: Any, _: None) -> None:
+        plgpu.barrier_wait(refs.empty.at[lax.rem(step, shape.stages)])
+
+    lax.fori_loop(jnp.maximum(num_steps - shape.stages, 0), num_steps, wait, None)
 
 
 def _load_step(refs: _Refs, shape: Matmul, first_step: Any, index: Any, row: Any, column: Any) -> None:

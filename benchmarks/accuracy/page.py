@@ -29,7 +29,10 @@ _TAIL = """
 | `l2_queueing_fraction` | the six points with direct release of the first group | all kernels |
 | `l2_partial_sector_bytes` | cycle counters in two kernels of the ladder, not their rates | stores of single elements |
 | `relaunch_gap_ns` | two points of the depth group | kernels with more CTAs than fit |
-| clock at full load | 1.58 GHz: GH200 V03; 1.42, 1.28 GHz: one point of depth, one of attention | times, not cycles |
+| `lone_warp_factor` | cycles of a softmax in a kernel on an H200, not on this page | tile arithmetic |
+| `hbm_queueing_fraction`, `hbm_passing_fraction` | three points of the last group | loads from HBM |
+| that a load waits for the stores before it (no number) | two points of the depth group | loads behind TMA stores |
+| clock at full load | 1.58 GHz: GH200 V03; 1.46, 1.35 GHz: one point of depth, one of attention | times, not cycles |
 | `power_base_load`, `power_hbm_bandwidth` | GH200 V03, which is not on this page | times, not cycles |
 | times of a probe's own loop | second group, six stages over one tile in L2; last group, boxes of 1 KiB | that probe |
 
@@ -58,11 +61,14 @@ An event costs `record_event_cycles` of the warpgroup that records it; `mgpu/dev
 ## What is not modelled
 
 - Distance: all SMs are equally far from L2 and HBM. Second level effects of DRAM (banks, refresh, read-write turns)
-  are in the achieved bandwidth only.
+  are in the achieved bandwidth and in how requests queue only.
 - L2: bytes per second do not follow the clock. Sets are not modelled one by one; that they fill up unevenly is.
 - wgmmas of several warpgroups take turns by operation, not by instruction.
 - Bank conflicts of SMEM, instruction cache misses, register bank conflicts, instruction scheduling inside a warp. A
-  stretch of tile arithmetic takes as long as its busiest pipe, or its longest dependent chain.
+  stretch of tile arithmetic takes as long as its busiest pipe, its longest dependent chain, or `lone_warp_factor` times
+  the sum of its pipes, whichever is longest; that factor was measured for a softmax, and a stretch of nothing but FMAs
+  has 1.2 (GH200 R02).
+- What warpgroups that do arithmetic at the same time cost each other, beyond the rates of the pipes.
 - Contention of wgmmas and register stores for SMEM (10 %, GH200). That of loads and wgmmas is latency only.
 - Depth of the queue of issued wgmmas: an issue never blocks.
 - Index arithmetic and branches: integers and booleans that are scalars take no time; a turn of a loop takes two cycles.
@@ -77,19 +83,17 @@ An event costs `record_event_cycles` of the warpgroup that records it; `mgpu/dev
 - Four stages of 32 KiB with 64 FFMAs: the chip spends some 45 cycles more on each tile.
 - K5 and K6 of the ladder: with `cuda::barrier` all lanes of two warpgroups arrive twice in each step. What that costs
   is taken from a loop of nothing but arrivals, and seems too much here.
-- K = 512 and 1024, pipelined: stores of one tile and loads of the next, in all SMs at once, hinder each other more than
-  predicted. So these two overtake deeper matmuls of the other kernels; each kernel by itself is in the right order.
-- The softmax hides better under the matmuls than on the chip, so attention without overlap is predicted too fast.
+- K = 512 and 1024, pipelined: without the rule that a load waits for the stores before it, these two are predicted 8
+  and 5 % too fast relative to K = 4096. Nobody has measured that rule alone.
 - Attention without a producer: how the original orders its loads is not published. Here a barrier of the CTA ends each
   block, and then the first consumer refills what both have read; with loads that never wait it is as fast as the full
   kernel, with loads a block later it takes half as long again.
-- Attention by head dimension: the clock that one kernel with head dimension 128 fixes stands for what is left out of
-  its softmax too. With head dimension 256 the softmax is half as large beside the matmuls, so the clock is too low;
-  with 64 it is twice as large, so long rows, which hide it completely here, are predicted too fast.
-- Loads from HBM: with many bytes in flight the chip reads 3.1 to 3.2 TB/s, 5 to 9 % more than `hbm_bandwidth`; with
-  0.8 MB in each turn of the ring (24 CTAs) less, because requests queue before the bandwidth is used up.
+- Attention by head dimension: with 64, three warpgroups do their softmax at the same time most of the time. What they
+  cost each other then is left out, so long rows are predicted too fast. With 256 the softmax is small beside the
+  matmuls, and the clock that a kernel with 128 fixes is a little low.
 - Tiles with steps of 64 to 192 KiB: a load that has to be there before anything else goes on takes longer than
-  predicted, above all one of 96 KiB under the wgmmas of two warpgroups (128 x 256 x 128, two buffers).
+  predicted, above all one of 96 KiB under the wgmmas of two warpgroups (128 x 256 x 128, two buffers). The kernels with
+  one buffer are from another page of the source than the clock, one that times a kernel of the other page 15 % slower.
 - The source of the depth group gives L2 hit rates of 86 and 89 % for K = 16384. A wave of tiles that fetches each line
   once has 83 %, and so has the model: where the rest comes from is not known.
 """

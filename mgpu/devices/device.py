@@ -78,6 +78,8 @@ class Device:
     hbm_bytes: int = _number("bytes")
     hbm_peak_bandwidth: int = _number("bytes/s")
     hbm_bandwidth: int = _number("bytes/s")  # achievable
+    hbm_queueing_fraction: float = _number("fraction")  # of the bytes on their way that are served first
+    hbm_passing_fraction: float = _number("fraction")  # of what is on its way at the full rate, for which nobody waits
     l2_bytes: int = _number("bytes")
     l2_partitions: int = _number("count")  # that each keep a copy of what SMs on their side use
     l2_uneven_fraction: float = _number("fraction")  # of L2, over which blocks begin to leave
@@ -141,6 +143,7 @@ class Device:
     cvt_lanes_per_cycle: int = _number("lanes/cycle")
     shuffle_lanes_per_cycle: int = _number("lanes/cycle")
     smem_bytes_per_cycle: int = _number("bytes/cycle")
+    lone_warp_factor: float = _number("factor")  # on the sum of the times on the pipes
     arithmetic_latency_cycles: int = _number("cycles")
     mufu_latency_cycles: int = _number("cycles")
     shuffle_latency_cycles: int = _number("cycles")

@@ -11,6 +11,8 @@
 - The slices serve requests of all SMs in no particular order, so a box waits for a share of the bytes that are in
   flight when it arrives (`l2_queueing_fraction`). Measured pipelines with 1 and 2 stages need this; see the device
   file.
+- The channels of HBM fill up unevenly, so requests wait for each other before its rate is used up: for a share of the
+  bytes that are on their way (`hbm_queueing_fraction`), without those that pass each other (`hbm_passing_fraction`).
 - Written bytes go to HBM after a block has become dirty: once, however often it is written while it stays in L2. They
   wait in L2 until HBM has nothing to read, unless they fill L2.
 - What goes to the SMs and what comes from them take different ways through the crossbar, each with its own rate.
@@ -84,6 +86,13 @@ class MemorySystem:
         # Queueing delay per byte in flight, as a fraction, so that the delay is an exact integer operation.
         per_byte = Fraction(device.l2_queueing_fraction).limit_denominator(1000) * clock / device.l2_shared_bandwidth
         self._queueing_numerator, self._queueing_denominator = per_byte.as_integer_ratio()
+        per_byte = Fraction(device.hbm_queueing_fraction).limit_denominator(1000) * clock / device.hbm_bandwidth
+        self._hbm_numerator, self._hbm_denominator = per_byte.as_integer_ratio()
+        # What is on its way at the full rate without any queue, in part: so much passes without waiting.
+        under_way = device.tma_latency_dram_cycles * device.hbm_bandwidth / device.clock_hz
+        self._hbm_passing_bytes = round(device.hbm_passing_fraction * under_way)
+        self._hbm_leaving: list[tuple[int, int]] = []
+        self._hbm_in_flight_bytes = 0
         self._buffers: list[tuple[int, int, dict[int, BlockMap]]] = []  # size, pitch, maps
         self._touched_bytes = 0  # so far, in turn: brought into L2, each copy counted, or made young again
         self._capacity = Capacity(device.l2_bytes, device.l2_uneven_fraction)
@@ -190,13 +199,24 @@ class MemorySystem:
             else:
                 served = self._hbm.serve(now, moved_bytes * self._hbm_ticks)
                 self.counters.hbm_log.extend((served, moved_bytes))
-                touched.ready = max(touched.ready, served + dram_cycles)
+                arrives = max(served, now + self._hbm_queueing(now)) + dram_cycles
+                heappush(self._hbm_leaving, (arrives, moved_bytes))
+                self._hbm_in_flight_bytes += moved_bytes
+                touched.ready = max(touched.ready, arrives)
         copies = self._num_partitions if sm < 0 else 1
         self._touched_bytes += touched.missed_bytes * copies + touched.copied_bytes + touched.aged_bytes
         blocks.mark(box, sm, partition, self._touched_bytes, now, touched, is_write=is_write)
         self.counters.l2_hits += touched.num_hits
         self.counters.l2_misses += touched.num_misses
         return touched
+
+    def _hbm_queueing(self, now: int) -> int:
+        """Returns how long a request that is made now waits in HBM's channels at least."""
+        leaving = self._hbm_leaving
+        while leaving and leaving[0][0] <= now:
+            self._hbm_in_flight_bytes -= heappop(leaving)[1]
+        waiting = self._hbm_in_flight_bytes - self._hbm_passing_bytes
+        return waiting * self._hbm_numerator // self._hbm_denominator if waiting > 0 else 0
 
     def _find_map(self, box: Box) -> BlockMap:
         """Returns the map in which a box that lies in its buffer is looked up, and remembers it."""

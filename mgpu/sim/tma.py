@@ -2,7 +2,10 @@
 
 A load costs the memory's latency, then its rows stream in at one row of up to 128 bytes per cycle, a little below 128
 bytes per cycle in all; boxes land in the order of issue. A narrower row costs as much as a full one. A store is read
-from SMEM at a lower rate; stores queue behind each other but not behind loads.
+from SMEM at a lower rate. The engine takes up its operations one after the other: a store keeps it until it has been
+read, a load only for as long as asking takes. So what is issued behind a store waits for it, but stores do not wait
+for the data of loads. (Nobody has published this: a matmul that stores a tile while the next tile's loads are under way
+shows it, Triton's 07-persistence.py at K = 512 and 1024.)
 
 Loads and wgmmas meet at SMEM, where wgmmas go first: a load that starts while the tensor core works takes longer by
 `tma_wgmma_contention`. That is latency only; a ring deep enough to hide it keeps the rate.
@@ -65,6 +68,7 @@ class Tma:
         "_memory",
         "_sm",
         "_stores",
+        "_stores_read",
         "_tensor_core",
     )
 
@@ -76,6 +80,7 @@ class Tma:
         self._contention = _ratio(device.tma_wgmma_contention)
         self._landing = FluidQueue(device.tma_bytes_per_cycle)
         self._stores = FluidQueue(device.tma_store_bytes_per_cycle)
+        self._stores_read = 0  # cycle at which the engine has read all stores so far
         self._descriptor_ready: dict[int, int] = {}
         self._costs: dict[tuple[int, int], int] = {}
 
@@ -85,8 +90,7 @@ class Tma:
         Returns:
           The cycle at which the last byte is in SMEM; `complete_tx` is due.
         """
-        fetch_cycles = self._descriptor_fetch_cycles(now, box.buffer)
-        arrives = self._memory.read(now, self._sm, box, by_tma=True) + fetch_cycles
+        arrives = self._memory.read(now, self._sm, box, by_tma=True) + self._waiting_cycles(now, box.buffer)
         _, _, rows, row_bytes, _ = box
         return self._land(now, arrives, self._costs.get((rows, row_bytes)) or self._ticks(rows, row_bytes))
 
@@ -97,8 +101,7 @@ class Tma:
           For each receiver, the cycle at which the last byte is in its SMEM. Each takes the bytes at its own rate.
         """
         ticks = self._ticks(box.rows, box.row_bytes)
-        fetch_cycles = self._descriptor_fetch_cycles(now, box.buffer)
-        arrives = self._memory.read(now, self._sm, box, by_tma=True) + fetch_cycles
+        arrives = self._memory.read(now, self._sm, box, by_tma=True) + self._waiting_cycles(now, box.buffer)
         return [receiver._land(now, arrives, ticks) for receiver in receivers]
 
     def _land(self, now: int, arrives: int, ticks: int) -> int:
@@ -112,8 +115,8 @@ class Tma:
     def store(self, now: int, box: Box) -> Stored:
         """Starts a copy from SMEM to GMEM at time `now`."""
         device = self._device
-        start = now + self._descriptor_fetch_cycles(now, box.buffer)
-        drained = self._stores.serve(start, box.rows * box.row_bytes)
+        start = now + self._waiting_cycles(now, box.buffer)
+        self._stores_read = drained = self._stores.serve(start, box.rows * box.row_bytes)
         # The engine reads no faster than L2 takes the bytes, so both waits feel what the other SMs write.
         taken = max(drained, self._memory.write(now, self._sm, box))
         return Stored(taken + device.tma_store_read_latency_cycles, taken + device.tma_store_latency_cycles)
@@ -127,9 +130,12 @@ class Tma:
         self._costs[rows, row_bytes] = ticks = max(rows * row_bytes, row_ticks)
         return ticks
 
-    def _descriptor_fetch_cycles(self, now: int, buffer: int) -> int:
-        """Returns how long an operation waits for its tensor map, which the SM fetches once for each buffer."""
+    def _waiting_cycles(self, now: int, buffer: int) -> int:
+        """Returns how long an operation waits: for stores to be read, then for its tensor map, fetched once an SM."""
+        begin = self._stores_read
+        if begin < now:
+            begin = now
         ready = self._descriptor_ready.get(buffer)
         if ready is None:
-            ready = self._descriptor_ready[buffer] = now + self._device.tma_descriptor_fetch_cycles
-        return ready - now if ready > now else 0
+            ready = self._descriptor_ready[buffer] = begin + self._device.tma_descriptor_fetch_cycles
+        return (ready if ready > begin else begin) - now

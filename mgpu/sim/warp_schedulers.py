@@ -2,12 +2,15 @@
 
 A tile operation is charged by throughput: so many lanes of FMA, integer, special-function, conversion and shuffle
 work, so many bytes of SMEM traffic, so many issue slots. Each pipe is a server of its own, first come first served by
-block of work; the block is finished when its slowest pipe is. Four warps, one for each scheduler, already reach the
-full rate, so one warpgroup alone does too. Latencies of dependent operations are the caller's affair.
+block of work; the block is finished when its slowest pipe is. A warpgroup alone, one warp on each scheduler, is slower
+than that: a warp issues in order, and what it issues next often needs what it has just asked another pipe for
+(`lone_warp_cycles`). So pipes are full only when several warpgroups work. That, and latencies of dependent operations,
+is the caller's affair.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from mgpu.devices import Device
@@ -45,6 +48,29 @@ class Work(NamedTuple):
         return self * times
 
 
+def pipe_rates(device: Device) -> Work:
+    """Returns what each pipe of an SM does in a cycle."""
+    return Work(
+        fma=device.fma_lanes_per_cycle,
+        alu=device.alu_lanes_per_cycle,
+        mufu=device.mufu_lanes_per_cycle,
+        cvt=device.cvt_lanes_per_cycle,
+        shuffle=device.shuffle_lanes_per_cycle,
+        smem_bytes=device.smem_bytes_per_cycle,
+        issue=device.issue_slots_per_cycle,
+    )
+
+
+def lone_warp_cycles(work: Work, device: Device) -> int:
+    """Returns what a block of work takes at least when one warp on each scheduler does it, however empty the pipes are.
+
+    That is the sum of its times on the pipes, times `lone_warp_factor`. Issue slots are not counted: each instruction
+    is in a pipe already.
+    """
+    times = [amount / rate for amount, rate in zip(work, pipe_rates(device), strict=True)]
+    return math.ceil(device.lone_warp_factor * sum(times[:-1]))
+
+
 class WarpSchedulers:
     """The pipes of one SM.
 
@@ -62,17 +88,7 @@ class WarpSchedulers:
     def pipes(self) -> tuple[FluidQueue, ...]:
         """A server for each field of `Work`."""
         if not self._pipes:
-            device = self._device
-            rates = Work(
-                fma=device.fma_lanes_per_cycle,
-                alu=device.alu_lanes_per_cycle,
-                mufu=device.mufu_lanes_per_cycle,
-                cvt=device.cvt_lanes_per_cycle,
-                shuffle=device.shuffle_lanes_per_cycle,
-                smem_bytes=device.smem_bytes_per_cycle,
-                issue=device.issue_slots_per_cycle,
-            )
-            self._pipes = tuple(FluidQueue(rate) for rate in rates)
+            self._pipes = tuple(FluidQueue(rate) for rate in pipe_rates(self._device))
         return self._pipes
 
     def run(self, now: int, work: Work) -> int:

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks.accuracy import attention
 from benchmarks.accuracy.attention import Attention, make_attention
 from benchmarks.accuracy.blocked import Blocked, make_blocked_matmul
 from benchmarks.accuracy.rings import make_ring, ring_steps
@@ -23,10 +24,19 @@ def test_matmuls_of_one_tile(shape: Blocked) -> None:
     assert not get_races()
 
 
-@pytest.mark.parametrize(("head_dim", "consumers", "block", "length"), [(64, 3, 128, 384), (256, 2, 80, 640)])
-def test_attention_by_head_dimension(head_dim: int, consumers: int, block: int, length: int) -> None:
-    heads = 2
-    shape = Attention(head_dim=head_dim, consumers=consumers, block=block)
+@pytest.mark.parametrize(
+    ("shape", "length"),
+    [
+        (Attention(head_dim=64, consumers=3, block=128), 384),
+        (Attention(head_dim=256, block=80), 640),
+        (Attention(overlap=False), 1408),
+        (Attention(ping_pong=False, specialised=False), 1408),
+    ],
+    ids=str,
+)
+def test_attention_computes_several_tiles_in_a_cta(shape: Attention, length: int, monkeypatch) -> None:
+    monkeypatch.setattr(attention, "NUM_CTAS", 2)
+    heads, head_dim = 2, shape.head_dim
     random = np.random.default_rng(0)
     q, k, v = (random.standard_normal((heads * length, head_dim)).astype(np.float16) for _ in range(3))
     reset()

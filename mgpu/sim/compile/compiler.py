@@ -23,6 +23,7 @@ from mgpu.sim.compile.emitter import Emitter
 from mgpu.sim.compile.recording import skip_event
 from mgpu.sim.compile.storage_choice import find_byte_exact, find_slotted
 from mgpu.sim.compile.warps import compile_warp_region, has_warp_regions, refuse_in_warp
+from mgpu.sim.warp_schedulers import lone_warp_cycles
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,7 +171,7 @@ def compile_warpgroup(
     Raises:
       Unsupported: an operation that the simulator does not run; names the user's line.
     """
-    emitter = Emitter(dict(options.compute_scale).get(warpgroup, 1))
+    emitter = Emitter(dict(options.compute_scale).get(warpgroup, 1), partial(lone_warp_cycles, device=device))
     emitter.source = program.source
     launch = program.launch
     axes: dict[str, Known | Local] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from mgpu.jax_internals import SourceLine
@@ -22,6 +22,7 @@ class Emitter:
 
     Args:
       compute_scale: factor on what work on the SM's shared pipes takes, for what-ifs.
+      least_cycles: returns what a stretch of work takes at least, however empty the pipes are.
 
     Attributes:
       namespace: globals of the generated function.
@@ -29,8 +30,9 @@ class Emitter:
       source: the user's line that is being compiled.
     """
 
-    def __init__(self, compute_scale: float = 1) -> None:
+    def __init__(self, compute_scale: float, least_cycles: Callable[[Work], int]) -> None:
         self._compute_scale = compute_scale
+        self._least_cycles = least_cycles
         self.namespace: dict[str, Any] = {}
         self.sources: list[SourceLine] = []
         self.source = SourceLine("", 0, "")
@@ -168,6 +170,7 @@ class Emitter:
             self.line("owed = lead = 0")
         self._may_owe = False
         if self._work != NO_WORK:
+            self._chain_cycles = max(self._chain_cycles, self._least_cycles(self._work))
             if self._compute_scale != 1:
                 self._work = Work(*(math.ceil(amount * self._compute_scale) for amount in self._work))
                 self._chain_cycles = math.ceil(self._chain_cycles * self._compute_scale)

@@ -149,6 +149,20 @@ def test_bytes_in_flight_delay_a_later_box():
     assert memory.read(settled, 1, tile(buffer, 64, 4096)) == settled + 205
 
 
+def test_bytes_on_their_way_from_hbm_delay_a_later_box_unless_they_pass():
+    # 900 cycles at 1000 B/cycle hold 900,000 bytes. Of the 81,920 that have not arrived yet, 45,000 pass or none does.
+    for passing, bytes_ahead in ((0, 81_920), (0.05, 81_920 - 45_000)):
+        numbers = {"hbm_queueing_fraction": 0.5, "hbm_passing_fraction": passing, "tma_latency_dram_cycles": 900}
+        memory = MemorySystem(PLAIN.override(**numbers))
+        buffer = memory.add_buffer(1 << 22, 8192)
+        for number in range(10):
+            memory.read(0, number, tile(buffer, 0, 128 * number))
+        # HBM itself is idle at 300, but half of the bytes ahead go first.
+        assert memory.read(300, 0, tile(buffer, 64, 0)) == 300 + bytes_ahead // 2 // 1000 + 600
+        # All have arrived by 2000.
+        assert memory.read(2000, 0, tile(buffer, 128, 0)) == 2000 + 9 + 600
+
+
 def test_tma_and_plain_loads_have_their_own_latencies():
     memory, buffer = make_memory(64 * 8192)
     memory.warm(buffer)

@@ -71,7 +71,19 @@ def test_a_store_reads_smem_then_becomes_visible():
     # 8 KiB at 32 B/cycle.
     assert stored == (256 + 97, 256 + 145)
     assert tma.store(10, rows_of(buffer, 64)).read_done == 512 + 97, "stores queue behind each other"
-    assert tma.load(10, rows_of(buffer, 64)) == 10 + 301 + 64, "loads do not queue behind stores"
+
+
+def test_a_load_waits_for_the_stores_before_it_and_a_store_for_no_load():
+    tma, buffer = make_tma(PLAIN.override(tma_descriptor_fetch_cycles=500))
+    other = tma._memory.add_buffer(1 << 20, 4096)
+    tma._memory.warm(other)
+    tma.store(0, rows_of(buffer, 64))
+    # The store fetches its tensor map until 500 and is read until 756. Then the load's own map is fetched.
+    assert tma.load(10, rows_of(other, 64)) == 756 + 500 + 301 + 64
+    assert tma.load(2000, rows_of(buffer, 64)) == 2000 + 301 + 64
+    assert tma.store(2010, rows_of(buffer, 64)).read_done == 2010 + 256 + 97
+    receiver, _ = make_tma()
+    assert tma.multicast(2020, rows_of(buffer, 64), [receiver]) == [2010 + 256 + 301 + 64]
 
 
 def test_a_store_keeps_smem_until_l2_has_taken_it():

@@ -31,7 +31,10 @@ def matmul() -> Any:
 
 @pytest.fixture
 def attention(monkeypatch) -> Callable[[Path, int], Trace]:
-    """Simulates attention, which has a ring for the keys and one for the values, filled in turns by one warpgroup."""
+    """Simulates attention, which has a ring for the keys and one for the values, filled in turns by one warpgroup.
+
+    Its softmax runs at the rate of the pipes: as slow as on the device, it would hide what a stage gains.
+    """
     example = load_example("05_attention")
 
     def simulate_attention(folder: Path, stages: int) -> Trace:
@@ -43,7 +46,8 @@ def attention(monkeypatch) -> Callable[[Path, int], Trace]:
         operand = jnp.zeros((4, 2048, 128), jnp.bfloat16)
         params = mgpu.CompilerParams(approx_math=True, profile_space=512, profile_dir=str(folder))
         options = mgpu.InterpretGPUParams(numerics=False)
-        example.make_attention(4, 2048, params=params, interpret=options)(operand, operand, operand)
+        with mgpu.device("h100", lone_warp_factor=0):
+            example.make_attention(4, 2048, params=params, interpret=options)(operand, operand, operand)
         return newest_launch(open_profile(folder)).load_trace()
 
     return simulate_attention
@@ -107,21 +111,22 @@ def simulate_stream(folder: Path, stages: int, shared: bool) -> Trace:
     return newest_launch(open_profile(folder)).load_trace()
 
 
-@pytest.mark.parametrize(("stages", "shared"), [(1, False), (2, False), (2, True), (4, True)])
+@pytest.mark.parametrize(("stages", "shared"), [(1, False), (2, False), (4, False), (2, True), (4, True)])
 def test_one_more_stage_gains_what_the_memory_can_deliver(tmp_path, stages, shared) -> None:
     """Loads that wait for HBM gain nothing once its bandwidth is used; those that L2 delivers gain with each stage."""
     before = simulate_stream(tmp_path / "before", stages, shared)
     after = simulate_stream(tmp_path / "after", stages + 1, shared)
     gain = 1 - after.end / before.end
-    assert (gain < 0.01) == (stages == 2 and not shared)
-    assert predict_changes(before).gain("one more stage in full") == pytest.approx(gain, abs=0.06)
+    assert (gain < 0.01) == (stages == 4 and not shared)
+    # More bytes in flight make requests wait for each other at HBM, which a replay does not know.
+    assert predict_changes(before).gain("one more stage in full") == pytest.approx(gain, abs=0.08)
     # Without a look at HBM, loads that are slower than its bandwidth are taken to come from there.
     seen = as_measured(before)
     assert predict_changes(seen).gain("one more stage in full") == pytest.approx(gain, abs=0.1)
 
 
 def test_a_launch_at_the_bandwidth_of_hbm_is_called_so(tmp_path) -> None:
-    report = build_report(simulate_stream(tmp_path / "hbm", 3, shared=False))
+    report = build_report(simulate_stream(tmp_path / "hbm", 4, shared=False))
     assert report.verdict.startswith("HBM-bound, at 9")
     first = report.advice.items[0]
     assert first.remedy.startswith("move fewer bytes")

@@ -36,7 +36,64 @@ def test_a_small_tile_takes_the_latency_of_its_dependent_operations():
 
 def test_a_large_tile_takes_the_throughput_of_its_pipe():
     x = np.ones((64, 256), np.float32)  # 128 elements a lane, 128 lanes a cycle
-    assert cycles(chain(12, 256), x) - cycles(chain(4, 256), x) == 8 * 128
+    took = cycles(chain(12, 256), x, lone_warp_factor=0) - cycles(chain(4, 256), x, lone_warp_factor=0)
+    assert took == 8 * 128
+
+
+def exponentials(warpgroups: int):
+    """Each warpgroup: of 8192 values 8 multiplications, 128 lanes a cycle, and 4 exponentials, 16 a cycle."""
+
+    def body(x, out):
+        values = x[...]
+        for _ in range(4):
+            values = jnp.exp2(values * 0.5 * 0.25)
+        rows = pl.ds(64 * jax.lax.axis_index("wg"), 64)
+        out[rows] = values
+
+    return mgpu.kernel(
+        body,
+        out_type=jax.ShapeDtypeStruct((64 * warpgroups, 128), jnp.float32),
+        num_threads=warpgroups,
+        thread_name="wg",
+        compiler_params=mgpu.CompilerParams(approx_math=True),
+    )
+
+
+def test_a_lone_warpgroup_takes_the_sum_of_its_pipes_and_several_fill_the_busiest():
+    x = np.ones((64, 128), np.float32)
+    multiply, exponential = 8 * 8192 // 128, 4 * 8192 // 16
+    for warpgroups, expected in ((1, 1.5 * (multiply + exponential)), (2, 2 * exponential)):
+        kernel = exponentials(warpgroups)
+        longer = cycles(kernel, x, lone_warp_factor=1.5) - cycles(kernel, x, lone_warp_factor=0)
+        assert longer == max(0, expected - warpgroups * exponential)
+
+
+def test_the_softmax_of_an_attention_block_takes_what_was_measured():
+    """TileOPs, issue 12, H200: 64 x 128 scores, 1347 cycles, beside the matmuls of the other warpgroup."""
+
+    def kernel(times):
+        def body(x, out):
+            scores = x[...]
+
+            def step(_, carry):
+                largest, total, _ = carry
+                new_largest = jnp.maximum(largest, scores.max(axis=1) * 0.1)
+                rescale = jnp.exp2(largest - new_largest)
+                shifted = scores * 0.1 - jax.lax.broadcast_in_dim(new_largest, scores.shape, (0,))
+                return new_largest, total * rescale + jnp.exp2(shifted).sum(axis=1), rescale
+
+            zero = jnp.zeros((64,), jnp.float32)
+            _, total, rescale = jax.lax.fori_loop(0, times, step, (zero, zero, zero))
+            out[...] = total + rescale
+
+        return mgpu.kernel(
+            body,
+            out_type=jax.ShapeDtypeStruct((64,), jnp.float32),
+            compiler_params=mgpu.CompilerParams(approx_math=True),
+        )
+
+    x = np.zeros((64, 128), np.float32)
+    assert (cycles(kernel(18), x) - cycles(kernel(2), x)) / 16 == pytest.approx(1347, rel=0.01)
 
 
 def test_a_reduction_is_over_before_its_result_is_used():
@@ -56,7 +113,7 @@ def test_a_reduction_is_over_before_its_result_is_used():
         )
 
     # The maximum of 8192 elements at 64 a cycle; the subtraction hides behind exp2, at 16 a cycle.
-    assert cycles(kernel(True), x) - cycles(kernel(False), x) == 8192 // 64
+    assert cycles(kernel(True), x, lone_warp_factor=0) - cycles(kernel(False), x, lone_warp_factor=0) == 8192 // 64
 
 
 def test_an_accumulator_stored_from_registers_touches_a_line_for_eight_elements():
@@ -92,5 +149,6 @@ def test_dividing_by_a_constant_needs_no_division(operation, by_constant):
 
     x, y = np.full((64, 256), 100, np.int32), np.full((64, 256), 7, np.int32)  # 64 lanes a cycle
     for constant, instructions in ((True, by_constant), (False, 20)):
-        took = cycles(kernel(constant, 3), x, y) - cycles(kernel(constant, 1), x, y)
+        long, short = (cycles(kernel(constant, times), x, y, lone_warp_factor=0) for times in (3, 1))
+        took = long - short
         assert took == 2 * instructions * 64 * 256 // 64
