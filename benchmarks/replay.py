@@ -47,8 +47,8 @@ are parts of the recorded launch's time on the simulated {DEVICE}.
 
 _LIMITS = """
 A replay keeps the order in which loads, MMAs and CTAs took their turns, lets loads last as long as they did, and lets
-HBM deliver no more than its bandwidth. So it is furthest off where a change makes more loads queue for L2, gives CTAs
-to other SMs, or takes SMs that work in step out of step.
+HBM deliver no more than its bandwidth. So it is furthest off where a change makes more loads queue for L2 or HBM, gives
+CTAs to other SMs, or takes SMs that work in step out of step.
 """
 
 
