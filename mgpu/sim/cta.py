@@ -239,9 +239,13 @@ class CtaState:
             return self._new_barriers(allocation)
         slots = scope.slotted.get(number)
         if slots is not None:
-            return slots.new_memory(aval.dtype)
-        values = uninitialised(tuple(aval.shape), aval.dtype)
-        return values.astype(aval.dtype) if number in scope.byte_exact else values
+            values = slots.new_memory(aval.dtype)
+        else:
+            values = uninitialised(tuple(aval.shape), aval.dtype)
+            values = values.astype(aval.dtype) if number in scope.byte_exact else values
+        if not self.running and self.races is not None:  # a peer accesses it first, after the exit
+            self.races.made_late(values)
+        return values
 
     def global_semaphores(self, allocation: Allocation) -> list[Semaphore]:
         """Returns semaphores that all CTAs of the launch share."""

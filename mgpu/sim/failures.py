@@ -22,7 +22,11 @@ _MOST_LINES, _MOST_HINTS = 8, 3
 
 
 def explain(
-    error: Exception, codes: Sequence[WarpgroupCode], kernel: str, running: Sequence[Warpgroup] = ()
+    error: Exception,
+    codes: Sequence[WarpgroupCode],
+    kernel: str,
+    running: Sequence[Warpgroup] = (),
+    so_far: str = "",
 ) -> Exception:
     """Returns the error to raise for an exception of a run: with the user's source line.
 
@@ -31,9 +35,10 @@ def explain(
       codes: code of each warpgroup index.
       kernel: name of the kernel.
       running: warpgroups that have been started and are not done.
+      so_far: how far the run came (`how_far`), told of a `Runaway`.
     """
     if isinstance(error, Runaway):
-        return _explain_runaway(error, codes, kernel, running)
+        return _explain_runaway(error, codes, kernel, running, so_far)
     line = _line_of(error.__traceback__, codes)
     if line is None:
         return error
@@ -43,7 +48,11 @@ def explain(
 
 
 def _explain_runaway(
-    error: Runaway, codes: Sequence[WarpgroupCode], kernel: str, running: Sequence[Warpgroup]
+    error: Runaway,
+    codes: Sequence[WarpgroupCode],
+    kernel: str,
+    running: Sequence[Warpgroup],
+    so_far: str,
 ) -> SimulationError:
     active = [party for one in running for party in (one, *one.running_warps())]
     places: dict[tuple[str, SourceLine], list[int]] = {}
@@ -51,7 +60,17 @@ def _explain_runaway(
         if not party.process.done and not party.process.is_parked:
             places.setdefault((_who(party), _line(party, codes)), []).append(party.cta.index)
     lines = [f"\n  {who} at {line}: {_ctas(ctas)}" for (who, line), ctas in list(places.items())[:_MOST_LINES]]
-    return SimulationError(f"kernel {kernel}: {error}" + ("\nWhat goes on:" + "".join(lines) if lines else ""))
+    what = "\nWhat goes on:" + "".join(lines) if lines else ""
+    return SimulationError(f"kernel {kernel}: {error}{so_far and ' ' + so_far}{what}")
+
+
+def how_far(exited: int, num_ctas: int, events: int) -> str:
+    """Returns how many CTAs have exited after so many events, and how many events the whole grid takes at this rate.
+
+    Events of CTAs that have not exited count as if those that have had taken them, so it is rather too many.
+    """
+    text = f"{exited:,} of {num_ctas:,} CTAs have exited."
+    return f"{text} If CTAs are alike, all take up to {events * num_ctas // exited:,} events." if exited else text
 
 
 def _line_of(traceback: TracebackType | None, codes: Sequence[WarpgroupCode]) -> SourceLine | None:

@@ -32,7 +32,7 @@ from mgpu.sim.compile.storage_choice import find_byte_exact
 from mgpu.sim.compile.warps import has_warp_regions
 from mgpu.sim.cta import CtaState
 from mgpu.sim.engine import Engine
-from mgpu.sim.failures import deadlock, explain, find_signals
+from mgpu.sim.failures import deadlock, explain, find_signals, how_far
 from mgpu.sim.float_environment import subnormal_numbers
 from mgpu.sim.interrupts import interrupts
 from mgpu.sim.machine import Cta, CtaResources, Machine
@@ -255,7 +255,8 @@ class _Run:
                 f"about {so_far.fraction:.0%} of the work."
             ) from None
         except Exception as error:
-            raise explain(error, kernel.codes, kernel.program.name, self._unfinished()) from error
+            so_far = how_far(len(self.machine.cta_log), launch.num_ctas, self.engine.events)
+            raise explain(error, kernel.codes, kernel.program.name, self._unfinished(), so_far) from error
         finally:
             if self._multiplier is not None:
                 self._multiplier.close()

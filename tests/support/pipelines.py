@@ -62,6 +62,7 @@ class _Refs:
     out_smem: Any
     full: Any
     empty: Any
+    end: Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,6 +158,9 @@ def make_kernel(pipeline: Pipeline, mistake: str = "", **options: Any) -> Any:
         roles, warpgroup = _Roles(p, mistake, _Refs(*refs)), lax.axis_index("wg")
         pl.when(warpgroup == p.consumers)(roles.produce)
         pl.when(warpgroup < p.consumers)(lambda: roles.consume(warpgroup))
+        if p.cluster > 1:  # a CTA stays until its peers have released its slots
+            mgpu.barrier_arrive(roles.refs.end)
+            mgpu.barrier_wait(roles.refs.end)
 
     loads = 2 + {"a load too many expected": 1, "a load too few expected": -1}.get(mistake, 0)
     users = p.consumers + {"a release too many expected": 1, "a release too few expected": -1}.get(mistake, 0)
@@ -172,6 +176,7 @@ def make_kernel(pipeline: Pipeline, mistake: str = "", **options: Any) -> Any:
             mgpu.SMEM((p.consumers, p.out_slots, SIDE, SIDE), jnp.float32),
             mgpu.Barrier(num_arrivals=loads, num_barriers=p.stages),
             empty,
+            mgpu.ClusterBarrier(collective_axes=("c",), num_arrivals=p.consumers + 1),
         ],
         cluster=(p.cluster,),
         cluster_names=("c",),

@@ -24,7 +24,7 @@ from mgpu.sim.compile.refs import Selection
 from mgpu.sim.compile.tile_cuts import tiles_of
 from mgpu.sim.races import Place
 from mgpu.sim.races.cta import THREADS_PER_WARPGROUP
-from mgpu.sim.races.report import REMOTE_ATOMIC, REMOTE_STORE, TMA_LOAD, TMA_REDUCTION, TMA_STORE, WGMMA
+from mgpu.sim.races.report import REMOTE_ARRIVAL, REMOTE_ATOMIC, REMOTE_STORE, TMA_LOAD, TMA_REDUCTION, TMA_STORE, WGMMA
 from mgpu.sim.races.reuse import Extent, ScopeExtents
 
 PREAMBLE = "races = cta.races; global_races = cta.global_races"
@@ -244,6 +244,25 @@ def note_remote_store(context: Context, target: Selection, barrier: str, site: i
         access = _access(context, REMOTE_ATOMIC if is_atomic else REMOTE_STORE, target, "SMEM", _view_text(target))
         source = f"({context.warpgroup}, {site}, cta.index)"
         context.emitter.line(f"if races: races.store_remote({thread_number(context)}, {access}, {barrier}, {source})")
+
+
+def note_remote_arrival(
+    context: Context, event: str, barriers: str, name: str, site: int, *, condition: str = ""
+) -> None:
+    """Emits an arrival on barriers of other CTAs, under a condition if there is one.
+
+    Args:
+      context: what is being compiled.
+      event: "send" or "arrive_cluster", the method of `CtaRaces`.
+      barriers: its argument.
+      name: of the barriers.
+      site: number of the operation's site.
+      condition: expression; "" for always.
+    """
+    if context.options.detect_races:
+        line = str(context.emitter.source)
+        place = context.emitter.constant(Place(REMOTE_ARRIVAL, line, name, context.warpgroup, context.warp))
+        note(context, event, barriers, f"({context.warpgroup}, {site}, cta.index)", place, condition=condition)
 
 
 def note(context: Context, event: str, *arguments: object, condition: str = "") -> None:

@@ -10,7 +10,7 @@ from mgpu.frontend.regions import Path
 from mgpu.lang.barriers import BarrierSpace
 from mgpu.lang.primitive import View
 from mgpu.sim.compile.context import Context, Local, Rule, Storage
-from mgpu.sim.compile.race_hooks import note
+from mgpu.sim.compile.race_hooks import note, note_remote_arrival
 from mgpu.sim.compile.recording import operands_of, record, site_of
 from mgpu.sim.compile.refs import Selection, select
 from mgpu.sites import Edge
@@ -85,15 +85,15 @@ def _barrier_arrive(context: Context, equation: Any, path: Path) -> None:
     emitter.flush()
     source = emitter.constant((context.warpgroup, site))
     condition = "" if predicate is None else context.expression(predicate)
-    sender = f"({context.warpgroup}, {site}, cta.index)"
+    name = selection.storage.allocation.name
     if selection.peer:
-        note(context, "send", f"{selection.base}[{slot}]", sender, condition=condition)
+        note_remote_arrival(context, "send", f"{selection.base}[{slot}]", name, site, condition=condition)
         call = f"wg.arrive_remote({selection.base}[{slot}], {site})"
     elif space.collective_axes:
         number, entry = selection.storage.allocation.number, selection.storage.entry
         axes = emitter.constant(space)
         barriers = f"[(peer.index, peer.buffer({number}, {entry} - 1)[{slot}]) for peer in wg.barrier_peers({axes})]"
-        note(context, "arrive_cluster", barriers, sender, condition=condition)
+        note_remote_arrival(context, "arrive_cluster", barriers, name, site, condition=condition)
         call = f"wg.arrive_cluster({axes}, {number}, {entry} - 1, {slot}, {site})"
     else:
         note(context, "arrive", f"{selection.base}[{slot}]", condition=condition)

@@ -19,8 +19,9 @@ the next one writes there, and what it wrote needs a `commit_smem` before TMA do
 
 Reads of memory that nobody has written are told of, too: of SMEM, and of outputs.
 
-When a CTA exits, its SMEM ends: copies in flight there, and accesses of its peers that it has not waited for, are
-reported like races.
+When a CTA exits, its SMEM ends: copies in flight there, and accesses of its peers to it or arrivals on its barriers
+that it has not waited for, are reported like races (CUDA C++ Programming Guide, distributed shared memory: all accesses
+have to be over before the block exits).
 
 Two deliberate leniences: a read by a warpgroup that an arrival hands over needs no fence before a TMA load overwrites
 what was read, since it has its value by then; and atomics do not race with atomics.

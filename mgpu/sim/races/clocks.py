@@ -62,35 +62,47 @@ class Stores:
                 clock[self.writer] = max(clock.get(self.writer, 0), done)
 
 
-class Thread:
-    """A warpgroup, or a warp of one, as an agent.
+class Party:
+    """Somebody who accesses memory and tells others.
 
     Attributes:
       agent: its number.
       clock: what it knows, its own time included.
+    """
+
+    __slots__ = ("agent", "clock")
+
+    def __init__(self, agents: Agents) -> None:
+        self.agent = agents.own()
+        self.clock: Clock = {self.agent: 1}
+
+    def release(self, into: Clock) -> None:
+        """Tells somebody what this party knows; what it does from now on is later."""
+        if into:
+            join(into, self.clock)
+        else:
+            into.update(self.clock)
+        self.clock[self.agent] += 1
+
+
+class Thread(Party):
+    """A warpgroup, or a warp of one.
+
+    Attributes:
       stores: its TMA stores.
       tensor_core: the agent of its wgmmas.
       multiplications: wgmmas started so far.
       accumulated: for each accumulator, where its newest wgmma was started, and which one that is.
     """
 
-    __slots__ = ("accumulated", "agent", "clock", "multiplications", "stores", "tensor_core")
+    __slots__ = ("accumulated", "multiplications", "stores", "tensor_core")
 
     def __init__(self, agents: Agents, stores: Stores | None = None) -> None:
-        self.agent = agents.own()
-        self.clock: Clock = {self.agent: 1}
+        super().__init__(agents)
         self.stores = Stores(agents) if stores is None else stores
         self.tensor_core = agents.asynchronous()
         self.multiplications = 0
         self.accumulated: dict[int, tuple[Any, int]] = {}
-
-    def release(self, into: Clock) -> None:
-        """Tells somebody what this thread knows; what it does from now on is later."""
-        if into:
-            join(into, self.clock)
-        else:
-            into.update(self.clock)
-        self.clock[self.agent] += 1
 
     def commit(self) -> None:
         """Makes all writes that this thread knows of visible to asynchronous units."""
@@ -103,15 +115,17 @@ class BarrierClock:
     """What an mbarrier carries from those who arrive to those who wait.
 
     Attributes:
+      owner: the CTA in whose SMEM it is.
       loader: the agent of the TMA loads that complete on it.
       storer: the agent of the remote stores that complete on it.
       published: what those know who wait for the newest complete phase. Earlier phases are included: arrivals are
         atomic operations on one object, so a waiter also synchronises with the releases before.
     """
 
-    __slots__ = ("_arrivers", "_arriving", "_messages", "_publishers", "loader", "published", "storer")
+    __slots__ = ("_arrivers", "_arriving", "_messages", "_publishers", "loader", "owner", "published", "storer")
 
-    def __init__(self, loader: int, storer: int) -> None:
+    def __init__(self, owner: int, loader: int, storer: int) -> None:
+        self.owner = owner
         self.loader, self.storer = loader, storer
         self.published: Clock = {}
         self._publishers: set[int] = set()  # asked, never iterated

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mgpu.sim.races.clocks import Clock, Thread, join
+from mgpu.sim.races.clocks import Clock, Party, join
 from mgpu.sim.races.detector import LaunchRaces
 from mgpu.sim.races.report import TMA_REDUCTION, Access, Place
 from mgpu.sim.races.shadow import Index
@@ -20,30 +20,30 @@ class ClusterRaces:
 
     Args:
       launch: what all CTAs share.
-      threads: the agents of clusters that have done something; is added to.
+      parties: the agents of clusters that have done something; is added to.
       cta, cluster: numbers of the CTA and of its cluster.
     """
 
-    __slots__ = ("_cluster", "_cta", "_launch", "_threads")
+    __slots__ = ("_cluster", "_cta", "_launch", "_parties")
 
-    def __init__(self, launch: LaunchRaces, threads: dict[int, Thread], cta: int, cluster: int) -> None:
+    def __init__(self, launch: LaunchRaces, parties: dict[int, Party], cta: int, cluster: int) -> None:
         self._launch = launch
-        self._threads = threads
+        self._parties = parties
         self._cta = cta
         self._cluster = cluster
 
     @property
-    def _thread(self) -> Thread:
+    def _party(self) -> Party:
         """The cluster's agent."""
-        thread = self._threads.get(self._cluster)
-        if thread is None:
-            thread = self._threads[self._cluster] = Thread(self._launch.agents)
-        return thread
+        party = self._parties.get(self._cluster)
+        if party is None:
+            party = self._parties[self._cluster] = Party(self._launch.agents)
+        return party
 
     def _own(self, place: Place) -> tuple[Clock, Access]:
         """Returns what the cluster knows, and an access that it makes now."""
-        thread = self._thread
-        agent, clock = thread.agent, thread.clock
+        party = self._party
+        agent, clock = party.agent, party.clock
         return clock, Access(agent, clock[agent], place, self._cta, self._cluster)
 
     def read_global(self, _thread: int, place: Place, array: np.ndarray, index: Index) -> None:
@@ -71,8 +71,8 @@ class ClusterRaces:
 
     def signal(self, _thread: int, semaphore: object) -> None:
         """See `GlobalRaces`."""
-        self._thread.release(self._launch.semaphores.setdefault(semaphore, {}))
+        self._party.release(self._launch.semaphores.setdefault(semaphore, {}))
 
     def acquire(self, _thread: int, semaphore: object) -> None:
         """See `GlobalRaces`."""
-        join(self._thread.clock, self._launch.semaphores.get(semaphore, {}))
+        join(self._party.clock, self._launch.semaphores.get(semaphore, {}))

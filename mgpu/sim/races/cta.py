@@ -11,7 +11,15 @@ import numpy as np
 from mgpu.sim.races.clocks import Agents, BarrierClock, Clock, Meeting, Thread, join
 from mgpu.sim.races.detector import LaunchRaces, Shadows
 from mgpu.sim.races.named import NamedMeetings
-from mgpu.sim.races.report import EXIT, REMOTE_ATOMIC, TMA_REDUCTION, Access, Place, missing_order, missing_wait
+from mgpu.sim.races.report import (
+    REMOTE_ATOMIC,
+    TMA_REDUCTION,
+    Access,
+    Place,
+    missing_farewell,
+    missing_order,
+    missing_wait,
+)
 from mgpu.sim.races.reuse import LateArray, ScopeExtents, SmemReuse
 from mgpu.sim.races.shadow import Index
 from mgpu.units import WARPS_PER_WARPGROUP
@@ -33,6 +41,8 @@ class ClusterMemory:
       running: CTAs that have not exited.
       loads: loads started so far, the time of the agents of loads.
       newest: the newest access to SMEM of each agent of loads or stores.
+      arrivals: for each CTA, the newest arrival of each agent of another CTA on each of its barriers.
+      ends: the exits of those CTAs that have exited.
     """
 
     def __init__(self, size: int) -> None:
@@ -42,6 +52,8 @@ class ClusterMemory:
         self.running = size
         self.loads = 0
         self.newest: dict[int, tuple[Access, np.ndarray, Index]] = {}
+        self.arrivals: dict[int, dict[tuple[Any, int], Access]] = {}
+        self.ends: dict[int, Access] = {}
 
 
 class CtaRaces:
@@ -178,23 +190,33 @@ class CtaRaces:
         key = number, slot
         if key not in self._completing:
             self._completing[key] = agents.asynchronous(), agents.own()
-        self._memory.barriers[barrier] = BarrierClock(*self._completing[key])
+        self._memory.barriers[barrier] = BarrierClock(self._cta, *self._completing[key])
 
     def arrive(self, thread: int, barrier: object) -> None:
         """A thread arrives on a barrier of its own CTA, at once."""
         self._memory.barriers[barrier].arrive(self._threads[thread])
 
-    def send(self, thread: int, barrier: object, source: tuple[int, ...]) -> None:
+    def send(self, thread: int, barrier: Any, source: tuple[int, ...], place: Place) -> None:
         """A thread's arrival on a barrier of another CTA is on its way; `arrived` is told the same `source`."""
-        self._memory.barriers[barrier].send(source, self._threads[thread])
+        memory = self._memory
+        clock = memory.barriers[barrier]
+        access = self._own(thread, place)[1]
+        end = memory.ends.get(clock.owner)
+        if end is None:
+            memory.arrivals.setdefault(clock.owner, {})[barrier, access.agent] = access
+        else:
+            self._launch.report_region(end, access, lambda: barrier.label, missing_farewell)
+        clock.send(source, self._threads[thread])
 
-    def arrive_cluster(self, thread: int, barriers: list[tuple[int, object]], source: tuple[int, ...]) -> None:
+    def arrive_cluster(
+        self, thread: int, barriers: list[tuple[int, object]], source: tuple[int, ...], place: Place
+    ) -> None:
         """A thread arrives on (CTA, barrier) pairs that a cluster barrier joins; see `arrive` and `send`."""
         for cta, barrier in barriers:
             if cta == self._cta:
                 self.arrive(thread, barrier)
             else:
-                self.send(thread, barrier, source)
+                self.send(thread, barrier, source, place)
 
     def arrived(self, barrier: object, source: Any, _phase: int, completes: bool) -> None:
         """An arrival, or a load's bytes, took effect on a barrier; in the form of `mbarrier.ArrivalLog`."""
@@ -290,11 +312,14 @@ class CtaRaces:
         mine = {loader for loader, _ in self._completing.values()} | {own.stores.reader for own in self._threads}
         for agent, (access, array, index) in self._memory.newest.items():
             if agent in mine and known.get(agent, 0) < access.time:
-                place = Place(EXIT, line, access.place.buffer, access.place.warpgroup)
-                end = self._access(0, 0, place)
+                end = self._access(0, 0, self._launch.exit_place(line, access.place.buffer, access.place.warpgroup))
                 view = functools.partial(access.place.view, array, *index)
                 self._launch.report(access, end, view, missing_wait)
-        end = self._access(self._launch.agents.own(), 1, Place(EXIT, line, "SMEM", 0))
+        end = self._access(self._launch.agents.own(), 1, self._launch.exit_place(line, "SMEM", 0))
+        self._memory.ends[self._cta] = end
+        for (barrier, agent), access in self._memory.arrivals.pop(self._cta, {}).items():
+            if known.get(agent, 0) < access.time:
+                self._launch.report_region(access, end, lambda label=barrier.label: label, missing_farewell)
         for array in buffers if self._memory.size > 1 else ():
             self._launch.free(self._memory.smem, array, known, end)
         self._reuse.end()
@@ -303,6 +328,11 @@ class CtaRaces:
             self._memory.smem.clear()
             self._memory.barriers.clear()
             self._memory.newest.clear()
+            self._memory.arrivals.clear()
+
+    def made_late(self, array: np.ndarray) -> None:
+        """A peer is about to access an array in SMEM that nobody had accessed when the CTA exited."""
+        self._launch.free(self._memory.smem, array, {}, self._memory.ends[self._cta])
 
     def _family(self, thread: int) -> range:
         """Returns the numbers of a warpgroup and its warps."""

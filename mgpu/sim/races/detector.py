@@ -12,6 +12,7 @@ from mgpu.sim.races.report import (
     EXIT,
     Access,
     Missing,
+    Place,
     Race,
     RaceLog,
     UnwrittenRead,
@@ -48,6 +49,7 @@ class LaunchRaces:
         self._fresh = frozenset(id(owner_of(array)) for array in fresh)  # asked, never iterated
         self._log = RaceLog(kernel)
         self._engine = engine
+        self._exits: dict[tuple[str, str, int], Place] = {}
 
     def races(self) -> tuple[Race, ...]:
         """Returns what has been found, in the order in which it was."""
@@ -61,6 +63,10 @@ class LaunchRaces:
         """Returns the elements of an array in GMEM that the kernel has written."""
         shadow = self.gmem.get(id(owner_of(array)))
         return np.empty(0, array.dtype) if shadow is None else shadow.written()
+
+    def exit_place(self, line: str, buffer: str, warpgroup: int) -> Place:
+        """Returns what stands for the end of a CTA, the same for all of them, so that their races count as one."""
+        return self._exits.setdefault((line, buffer, warpgroup), Place(EXIT, line, buffer, warpgroup))
 
     def read(self, shadows: Shadows, array: np.ndarray, index: Index, clock: Clock, access: Access) -> None:
         """Notes a read by somebody who knows `clock`, and compares it with earlier writes."""

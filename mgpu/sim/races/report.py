@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 TMA_LOAD, TMA_STORE, TMA_REDUCTION, WGMMA = "TMA load", "TMA store", "TMA reduction", "wgmma"
-REMOTE_STORE, REMOTE_ATOMIC = "remote store", "remote atomic"
+REMOTE_STORE, REMOTE_ATOMIC, REMOTE_ARRIVAL = "remote store", "remote atomic", "remote arrival"
 _ASYNCHRONOUS = (TMA_LOAD, TMA_STORE, TMA_REDUCTION, WGMMA)
 
 
@@ -19,7 +19,7 @@ class Place:
 
     Attributes:
       what: "TMA load", "TMA store", "TMA reduction", "wgmma", "read", "write", "atomic",
-        "remote store" or "remote atomic".
+        "remote store", "remote atomic", or "remote arrival" on a barrier.
       line: where it is written.
       buffer: name of the buffer.
       warpgroup: who executes it.
@@ -47,7 +47,8 @@ class Place:
         return f"warpgroup {self.warpgroup}" if self.warp is None else f"warp {self.warp} of warpgroup {self.warpgroup}"
 
     def __str__(self) -> str:
-        return f"{self.what} of {self.buffer} by {self.who} at {self.line}"
+        relation = "on" if self.what == REMOTE_ARRIVAL else "of"
+        return f"{self.what} {relation} {self.buffer} by {self.who} at {self.line}"
 
 
 class Access(NamedTuple):
@@ -226,6 +227,11 @@ def _between_clusters(first: Access, second: Access) -> str:
 def missing_farewell(first: Access, second: Access) -> str:
     """Returns what keeps a CTA from exiting before an access of another one to its SMEM; either comes first."""
     access, end = (second, first) if first.place.what == EXIT else (first, second)
+    if access.place.what == REMOTE_ARRIVAL:
+        return (
+            f"Needs barrier_wait on {access.place.buffer} by CTA {end.cta} for that phase before its end: who fills "
+            "slots waits at last until all are released. An arrival at a CTA that has exited is undefined."
+        )
     return (
         f"Needs barrier_arrive on a ClusterBarrier by CTA {access.cta} after this access and barrier_wait by CTA "
         f"{end.cta} before its end."

@@ -23,6 +23,7 @@ Box = list[tuple[int, int]]
 """(start, side) along each dimension."""
 Boxes = dict[tuple[Place, Index], "BoxUnits"]
 
+_MOST_REMEMBERED = 1 << 16  # boxes, and views: of a grid of millions, most are accessed once
 _MOST_KEPT = 8  # states of a region that a write leaves apart, since whoever made them will come again
 
 
@@ -225,10 +226,15 @@ class Shadow:
                 return None
             sides = None if self._is_flat else box_of_view(self._layout, view)
             if sides is None:
-                numbers = self._regions[key] = self._find_runs(view)
-                return numbers
-            box = self._boxes[key] = BoxUnits(sides)
-        numbers = self._regions[key] = self._find(box)
+                return self._remember(key, self._find_runs(view))
+            box = BoxUnits(sides)
+            if len(self._boxes) < _MOST_REMEMBERED:
+                self._boxes[key] = box
+        return self._remember(key, self._find(box))
+
+    def _remember(self, key: tuple[Place, Index], numbers: np.ndarray) -> np.ndarray:
+        if len(self._regions) < _MOST_REMEMBERED:
+            self._regions[key] = numbers
         return numbers
 
     def _find(self, part: BoxUnits) -> np.ndarray:

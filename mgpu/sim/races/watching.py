@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from mgpu.sim.engine import Engine
-from mgpu.sim.races.clocks import Thread
+from mgpu.sim.races.clocks import Party
 from mgpu.sim.races.cluster import ClusterRaces
 from mgpu.sim.races.cta import ClusterMemory, CtaRaces
 from mgpu.sim.races.detector import LaunchRaces
@@ -95,7 +95,7 @@ class Watchers:
         self._has_warps = has_warps
         self._watched = frozenset(range(num_clusters)) if watch_all else sampled_clusters(num_clusters, cluster_size)
         self._memories: dict[int, ClusterMemory] = {}
-        self._threads: dict[int, Thread] = {}
+        self._parties: dict[int, Party] = {}
 
     def of_cta(self, cta: int, cluster: int) -> tuple[CtaRaces | None, GlobalRaces]:
         """Returns what watches a CTA's own memory, None if nothing does, and what watches its accesses to GMEM."""
@@ -103,7 +103,7 @@ class Watchers:
             memory = self._memories.setdefault(cluster, ClusterMemory(self._cluster_size))
             races = CtaRaces(self._launch, memory, cta, cluster, self._num_warpgroups, self._has_warps)
             return races, races
-        return None, ClusterRaces(self._launch, self._threads, cta, cluster)
+        return None, ClusterRaces(self._launch, self._parties, cta, cluster)
 
     def races(self) -> tuple[Race, ...]:
         """Returns what has been found, in the order in which it was."""

@@ -189,7 +189,34 @@ def test_a_loop_that_never_ends_stops_at_the_limit_and_is_named(max_events):
         run(body, interpret=mgpu.InterpretGPUParams(max_events=max_events))
     text = str(caught.value)
     assert f"kernel body: runaway simulation: {max_events} events" in text
+    assert "raise max_events. 0 of 1 CTAs have exited." in text
     assert re.search(r"What goes on:\n  warpgroup 0 at test_deadlock\.py:\d+: CTA 0", text)
+
+
+@pytest.mark.parametrize("is_jitted", [True, False])
+def test_a_grid_that_takes_more_events_than_allowed_says_how_many_it_takes(is_jitted):
+    def body(out):
+        out[lax.axis_index("cta")] = lax.fori_loop(0, 9, lambda _, sum: sum + out[0], jnp.int32(0))
+
+    def launch(max_events):
+        kernel = mgpu.kernel(
+            body,
+            out_type=jax.ShapeDtypeStruct((4000,), jnp.int32),
+            grid=(4000,),
+            grid_names=("cta",),
+            interpret=mgpu.InterpretGPUParams(max_events=max_events, detect_races=False),
+        )
+        return (jax.jit(kernel) if is_jitted else kernel)().block_until_ready()
+
+    with pytest.raises(Exception, match="CTAs have exited") as caught:  # JAX's own under jit
+        launch(40_000)
+    found = re.search(
+        r"([\d,]+) of 4,000 CTAs have exited\. If CTAs are alike, all take up to ([\d,]+)", str(caught.value)
+    )
+    assert found is not None
+    exited, needed = (int(group.replace(",", "")) for group in found.groups())
+    assert 0 < exited < 4000
+    launch(needed)
 
 
 @pytest.mark.parametrize(("wanted", "fits"), [((24, 232), True), ((128, 240), False)])

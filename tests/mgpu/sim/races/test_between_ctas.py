@@ -135,8 +135,8 @@ def test_smem_of_a_peer_must_outlive_its_accesses(waits, late):
                 mgpu.commit_smem()
 
         pl.when(me == 1)(lambda: out.__setitem__(..., mgpu.cluster_ref(smem, {"c": 0})[...]))
-        mgpu.barrier_arrive(end)
         if waits:
+            mgpu.barrier_arrive(end)
             mgpu.barrier_wait(end)
 
     barrier = mgpu.ClusterBarrier(collective_axes=("c",))
@@ -147,6 +147,62 @@ def test_smem_of_a_peer_must_outlive_its_accesses(waits, late):
     for race in races:
         assert race.region == "smem[0:4]"
         assert ("whose SMEM it is, has exited" if late else "and does not wait for read of smem") in str(race)
+
+
+def test_smem_that_a_peer_is_the_first_to_access():
+    def body(out, smem):
+        @pl.when(lax.axis_index("c") == 1)
+        def _():
+            for _ in range(100):  # takes a while
+                mgpu.commit_smem()
+            out[...] = mgpu.cluster_ref(smem, {"c": 0})[...]
+
+    (race,) = find_races(body, (4,), scratch=[TILE], **CLUSTER)
+    assert "read of smem by warpgroup 0" in str(race)
+    assert "after CTA 0, whose SMEM it is, has exited" in str(race)
+
+
+@pytest.mark.parametrize("by_reference", [True, False])
+@pytest.mark.parametrize(("waits", "late"), [(True, False), (True, True), (False, False), (False, True)])
+def test_a_barrier_must_outlive_the_arrivals_of_peers(waits, late, by_reference):
+    def body(out, end):
+        me = lax.axis_index("c")
+
+        @pl.when(me == (1 if late else 0))
+        def _():
+            for _ in range(100):  # takes a while
+                mgpu.commit_smem()
+
+        if by_reference:
+            pl.when(me == 1)(lambda: mgpu.barrier_arrive(mgpu.cluster_ref(end, {"c": 0})))
+        else:
+            mgpu.barrier_arrive(end)
+        if waits:
+            pl.when((me == 0) | (not by_reference))(lambda: mgpu.barrier_wait(end))
+        out[me] = row(me)
+
+    end = mgpu.Barrier() if by_reference else mgpu.ClusterBarrier(collective_axes=("c",))
+    races = [str(race) for race in find_races(body, (2, 4), scratch=[end], **CLUSTER)]
+    assert bool(races) == (not waits)
+    if waits:
+        return
+    says = "remote arrival on end by warpgroup 0 at test_between_ctas.py:"
+    (race,) = [race for race in races if "Needs barrier_wait on end by CTA 0 for that phase before its end" in race]
+    assert says in race
+    assert "end[0]" in race
+    assert ("after CTA 0, whose SMEM it is, has exited" in race) == late
+    assert ("the CTA exits at test_between_ctas.py:" in race and f"does not wait for {says}" in race) == (not late)
+    assert "CTA 1" in race
+
+
+def test_a_fault_of_all_clusters_is_one_report():
+    def body(out, end):
+        mgpu.barrier_arrive(end)
+        out[lax.axis_index("g"), lax.axis_index("c")] = row(1)
+
+    scratch = [mgpu.ClusterBarrier(collective_axes=("c",))]
+    options = {"grid": (6,), "grid_names": ("g",), **CLUSTER}
+    assert [race.count for race in find_races(body, (6, 2, 4), scratch=scratch, **options)] == [12]
 
 
 def test_a_cluster_barrier_orders_the_ctas_along_each_axis_only():

@@ -124,3 +124,16 @@ def test_arrays_of_all_ctas_share_boxes_but_not_how_they_are_divided() -> None:
     for shadow, array, expected in zip(shadows, arrays, [(0, 0), (1, 1)], strict=True):
         found = [sum(state.write is write for state in shadow.own(part, array, ())) for part in (half, other)]
         assert tuple(found) == expected
+
+
+def test_a_shadow_forgets_where_boxes_are_but_not_what_happened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a grid of millions of CTAs, most boxes are accessed once: remembering all would fill the memory."""
+    monkeypatch.setattr("mgpu.sim.races.shadow._MOST_REMEMBERED", 3)
+    boxes: Any = {}
+    part, array = place(lambda x, i: x[i : i + 1]), np.zeros(16, np.float32)
+    memory = Shadow(array, boxes)
+    writes = [Access(2, 1 + i, part, 0, 0) for i in range(16)]
+    for i, write in enumerate(writes):
+        memory.replace(part, array, (i,), write)
+    assert len(boxes) == 3
+    assert [state.write for i in range(16) for state in memory.own(part, array, (i,))] == writes

@@ -30,6 +30,7 @@ def test_sampled_clusters(clusters, size, expected):
     assert sampled_clusters(clusters, size) == expected
 
 
+@pytest.mark.filterwarnings("ignore::mgpu.errors.RaceWarning")
 @pytest.mark.parametrize(("wrong", "found"), [(0, True), (1, True), (5, False), (10, True), (19, True)])
 @pytest.mark.parametrize("watch_all", [None, True])
 def test_a_fault_of_one_cta_shows_in_those_that_are_watched(wrong, found, watch_all):
