@@ -206,10 +206,10 @@ class BlockMap:
         return Touched(
             blocks,
             missed,
-            nbytes * missed // count,
-            nbytes * copied // count,
-            nbytes * aged // count,
-            nbytes * shared // count,
+            missed and nbytes * missed // count,
+            copied and nbytes * copied // count,
+            aged and nbytes * aged // count,
+            shared and nbytes * shared // count,
             nbytes * dirtied // count if is_write else 0,
             latest,
         )

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import pallas as pl
 
 import mgpu
 from mgpu.sim import multiplier as multiplier_module
@@ -15,11 +16,12 @@ from support.kernels import swizzled
 
 
 class Job:
-    def __init__(self, begins=None, result=None):
+    def __init__(self, begins=None, result=None, computed=None):
         self.begins = begins
         self.done = threading.Event()
         self.thread = None
         self.result = result
+        self.computed = computed  # list that it adds itself to
 
     def compute(self):
         self.thread = threading.current_thread()
@@ -27,6 +29,8 @@ class Job:
             self.begins.wait(10)
         if isinstance(self.result, Exception):
             raise self.result
+        if self.computed is not None:
+            self.computed.append(self)
         self.done.set()
 
 
@@ -36,10 +40,9 @@ def test_jobs_are_computed_in_another_thread_newest_first():
     multiplier.submit(first)
     while first.thread is None:
         pass
-    later = [Job(), Job()]
     order = []
+    later = [Job(computed=order), Job(computed=order)]
     for job in later:
-        job.compute = lambda job=job: (order.append(job), job.done.set())
         multiplier.submit(job)
     may_begin.set()
     assert all(job.done.wait(10) for job in (first, *later))
@@ -85,7 +88,7 @@ def multiply_on_tensor_core(a, b):
             mgpu.wgmma(acc, a_smem, b_smem)
             return acc[...]
 
-        out[...] = jax.experimental.pallas.run_scoped(accumulate, mgpu.ACC((64, 64)))
+        out[...] = pl.run_scoped(accumulate, mgpu.ACC((64, 64)))
 
     return mgpu.kernel(
         body,

@@ -5,6 +5,7 @@ import pytest
 
 from mgpu.sim import products
 from mgpu.sim.matmul import matmul_function
+from mgpu.sim.multiplier import Multiplier
 from mgpu.sim.products import Products
 
 ADD = matmul_function(np.float16, np.float32)
@@ -162,10 +163,11 @@ def test_what_has_ended_does_not_pile_up(shapes, monkeypatch):
     np.testing.assert_array_equal(acc, a @ b)
 
 
-class Worker:
-    """Stands for the multiplier: computes the jobs whose numbers it is given, when they come."""
+class Worker(Multiplier):
+    """A multiplier without a thread: computes the jobs whose numbers it is given, when they come."""
 
     def __init__(self, computes):
+        super().__init__()
         self.computes = computes
         self.jobs = []
 
@@ -182,9 +184,9 @@ def test_who_multiplies_does_not_show(monkeypatch, computes, in_flight):
     monkeypatch.setattr(products, "FULL_FLOPS", 2 * 64 * 32 * 3 * STEP)
     generator = np.random.default_rng(0)
     a, b = (generator.standard_normal(shape, dtype=np.float32) for shape in ((64, 7 * STEP), (7 * STEP, 32)))
-    results = []
-    for worker in (None, Worker(computes)):
-        queue, acc = Products(worker), np.ones((64, 32), np.float32)
+    results, worker = [], Worker(computes)
+    for multiplier in (None, worker):
+        queue, acc = Products(multiplier), np.ones((64, 32), np.float32)
         issue(queue, acc, a, b, steps=range(7))
         queue.retire(in_flight)
         results.append(acc.copy())

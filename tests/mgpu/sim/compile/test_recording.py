@@ -36,7 +36,9 @@ def capture_of(capacity):
         compiler_params=CompilerParams(profile_space=capacity, profile_dir="unused"),
     )
     program, consts = kernel._program(jax.tree.structure((operand,)), [operand])
-    return simulate(prepare(program, H100, H100.num_sms, InterpretGPUParams()), consts, [operand]).capture
+    capture = simulate(prepare(program, H100, H100.num_sms, InterpretGPUParams()), consts, [operand]).capture
+    assert capture is not None
+    return capture
 
 
 def test_both_events_of_a_load_name_the_slot_of_their_own_turn():
