@@ -24,11 +24,11 @@ def test_the_ui_shows_the_launch(tmp_path, chromium) -> None:
         page = chromium.new_page()
         answered: list[str] = []
         page.on("requestfinished", lambda request: answered.append(request.url))
-        page.goto(address)
+        with page.expect_request_finished(lambda request: request.url.endswith("/localtrace"), timeout=60_000):
+            page.goto(address)
         page.get_by_text("ring", exact=False).first.wait_for(timeout=60_000)
         page.get_by_text("SM 000").first.wait_for(timeout=60_000)
         page.close()
         server.shutdown()
         thread.join()
-    assert any(url.endswith("/localtrace") for url in answered)
     assert all(url.startswith((address, "blob:", "data:")) for url in answered)
