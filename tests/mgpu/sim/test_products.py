@@ -36,12 +36,12 @@ def operands(m=8, n=6, k=16):
     return (generator.integers(-8, 8, shape).astype(np.float32) for shape in ((m, k), (k, n)))
 
 
-def issue(queue, acc, a, b, *, steps=(0, 1, 2, 3), in_smem=False, function=None, known=False):
-    """Issues a wgmma for each of some steps along k, which end at 10, 20, ..."""
+def issue(queue, acc, a, b, *, steps=(0, 1, 2, 3), in_smem=False, function=None, known=False, lasting=10):
+    """Issues a wgmma for each of some steps along k, at 0, 10, 20, ..., which take `lasting` cycles."""
     for number, step in enumerate(steps):
         k = slice(step * STEP, (step + 1) * STEP)
         places = (k.start * a.strides[1], k.start * b.strides[0]) if known else (None, None)
-        mma = (10 * (number + 1), in_smem, function or products.add_product, acc, a[:, k], b[k], *places)
+        mma = (10 * number + lasting, in_smem, function or products.add_product, acc, a[:, k], b[k], *places)
         queue.add(10 * number, mma)
 
 
@@ -140,14 +140,14 @@ def test_slots_are_not_multiplied_before_they_are_filled_again(shapes):
     assert shapes == []
 
 
-@pytest.mark.parametrize("overwritten", [[], [15], [15, 35, 100]])
-def test_a_long_loop_is_several_products_whenever_its_wgmmas_end(shapes, monkeypatch, overwritten):
+@pytest.mark.parametrize("lasting", [1, 10, 35, 1000])
+def test_a_long_loop_is_several_products_whenever_its_wgmmas_end(shapes, monkeypatch, lasting):
     monkeypatch.setattr(products, "FULL_FLOPS", 2 * 8 * 6 * 3 * STEP)
+    monkeypatch.setattr(products, "MOST_PENDING", 1)  # the first one is added up before the last wgmma, or at the end
     a, b = operands(k=7 * STEP)
     queue, acc = Products(), np.zeros((8, 6), np.float32)
-    issue(queue, acc, a, b, steps=range(7))
-    for now in overwritten:
-        queue.before_overwriting(now)
+    issue(queue, acc, a, b, steps=range(7), lasting=lasting)
+    assert len(shapes) == (2 if lasting <= 10 else 1 if lasting <= 35 else 0)
     queue.retire(0)
     assert [k for _, _, k in shapes] == [3 * STEP, 3 * STEP, STEP]
     np.testing.assert_array_equal(acc, a @ b)
