@@ -59,9 +59,12 @@ Figures are of `hopper_matmul_mgpu` with recording and checks, unless said other
 - **Time alone computes nothing.** With `numerics=False`, what follows from loaded data is charged but not computed:
   with the next but one point, 30 % less processor time for *matmul* of 1024^3.
 - **Late allocation.** SMEM and barriers are made at the first access: of 132 persistent CTAs, 512^3 occupies four.
-- **L2 blocks by box.** The map and the blocks that a box covers are remembered, since tiles are read again and again.
-- **One loop in the event queue**, with the processes' continuation inlined; a process that is due before everything
-  else goes on without passing through the heap.
+- **A wait for a barrier takes the sleeps around it along.** Who waits says how far ahead its wait begins and how long
+  it sleeps afterwards, so it is woken when both are over: a third fewer events for *matmul* of 4096^3.
+- **Boxes remember their blocks.** A box is made once for each place and extent, with the blocks of L2 that it covers,
+  since tiles are read again and again: with plain objects for blocks, 10 % of *matmul* of 4096^3 by time alone.
+- **The event queue is a ring of lists**, one for each of the next 8192 cycles, in one loop with the processes'
+  continuation inlined: 0.2 to 0.3 us for an event of 450 or 128 processes, where a heap of entries took 0.5 us.
 - **float16 by arithmetic on bits**: 0.45 ms instead of 1.9 ms to widen 1024 x 1024, 0.75 ms instead of 3.2 ms to narrow
   it, and rounding a tile of 128 x 128 takes 15 us instead of 22 us.
 - **Logs are flat lists**, packed now and then: extending a list by a row is the quickest way to keep it. 6 % at 1024^3,
@@ -70,13 +73,12 @@ Figures are of `hopper_matmul_mgpu` with recording and checks, unless said other
 - **Events between two waits are recorded by one call**: 1 to 2 % at 1024^3.
 - **Deflate level 1** for captures, 13.5 ms to 3.5 ms at 1024^3.
 - *Not done:* joining the sleeps on both sides of a branch behind a wait (2 % fewer events at 2048^3, and events of
-  equal times change places), a heap of times with the entries of each time beside it (2 to 4 % slower than one heap
-  of entries), tile arithmetic in XLA (a call costs 10 to 50 us, as much as NumPy's operation on a tile), BLAS that
-  accumulates in place (20 us instead of 22 us for a product of 128 x 128 x 64), one computation for CTAs that do the
-  same (their products take the time, and their operands differ), several threads of BLAS for one product (they spin
-  against each other on products as small as a tile's; where another process wants a core, the launch of 1024^3 took
-  1.6 times as long), products on a second thread that are needed at once (waking the other core takes as long as it
-  saves).
+  equal times change places), tile arithmetic in XLA (a call costs 10 to 50 us, as much as NumPy's operation on a tile),
+  BLAS that accumulates in place (20 us instead of 22 us for a product of 128 x 128 x 64), one computation for CTAs that
+  do the same (their products take the time, and their operands differ), several threads of BLAS for one product (they
+  spin against each other on products as small as a tile's; where another process wants a core, the launch of 1024^3
+  took 1.6 times as long), products on a second thread that are needed at once (waking the other core takes as long as
+  it saves).
 
 ## Race detection
 

@@ -40,6 +40,7 @@ _BY_FILE = {
     "tma.py": MEMORY,
     "memory_system.py": MEMORY,
     "l2_blocks.py": MEMORY,
+    "in_flight.py": MEMORY,
     "fluid_queue.py": MEMORY,
     "tensor_core.py": UNITS,
     "warpgroup.py": UNITS,

@@ -2,9 +2,13 @@
 
 A process yields how many cycles it sleeps, or None to be parked until somebody wakes it. Two sleeps with nothing
 between them that others can see are yielded as one, (cycles of both, cycles of the first). Events run in the total
-order (time, tie, sequence number). The tie is the time of scheduling - of the second of two sleeps, the end of the
+order (time, tie, order of scheduling). The tie is the time of scheduling - of the second of two sleeps, the end of the
 first - so that equal times run in the order in which they were scheduled, fused or not; with a seed it is
-pseudo-random, which shuffles equal times reproducibly and shows programs that depend on their order.
+pseudo-random, which shuffles equal times reproducibly and shows programs that depend on their order. What is scheduled
+for the time that it already is, runs after all that was scheduled for it before.
+
+The queue is a ring with a list of events for each of the next cycles, since a GPU has several events in most cycles: to
+enter one and to take it out again costs half of what a heap costs. Events beyond the ring wait in a heap.
 """
 
 from __future__ import annotations
@@ -12,16 +16,21 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Generator
-from heapq import heappop, heappush, heappushpop
+from heapq import heappop, heappush
+from operator import itemgetter
 from typing import Any
 
 from mgpu.errors import SimulationError
 
 ProcessGenerator = Generator[int | tuple[int, int] | None, None, Any]
 
-_Entry = tuple[int, int, int, Any, tuple[Any, ...] | None]
+_Entry = tuple[int, Any, tuple[Any, ...] | None]  # tie, callback or process, arguments of a callback
 _TIES = 1 << 30  # pseudo-random ties are drawn from so many
 _CHECK_EVERY = 1024  # events; some milliseconds
+_RING = 1 << 13  # cycles; nearly every event is due sooner than that
+_SLOT = _RING - 1  # mask: of a time, its slot in the ring
+
+_tie_of = itemgetter(0)
 
 
 class Runaway(SimulationError):
@@ -67,15 +76,28 @@ class Engine:
       events: events processed so far.
     """
 
-    __slots__ = ("_check", "_draw_tie", "_heap", "_max_events", "_sequence", "_unfinished", "events", "now")
+    __slots__ = (
+        "_check",
+        "_draw_tie",
+        "_due",
+        "_far",
+        "_far_count",
+        "_max_events",
+        "_ring",
+        "_unfinished",
+        "events",
+        "now",
+    )
 
     def __init__(
         self, seed: int | None = None, max_events: int | None = None, check: Callable[[], object] | None = None
     ) -> None:
         self.now = 0
         self.events = 0
-        self._heap: list[_Entry] = []
-        self._sequence = 0
+        self._ring: list[list[_Entry] | None] = [None] * _RING  # events of the times now to now + _RING - 1
+        self._due = bytearray(_RING)  # 1 where the ring has events
+        self._far: list[tuple[int, int, _Entry]] = []  # heap of later ones: time, count, entry
+        self._far_count = 0
         self._max_events = sys.maxsize if max_events is None else max_events
         self._check = check
         self._unfinished: dict[Process, None] = {}  # in start order
@@ -90,9 +112,7 @@ class Engine:
         now = self.now
         if time < now:
             raise RuntimeError(f"{callback!r} is scheduled at {time}, but it is already {now}.")
-        self._sequence = sequence = self._sequence + 1
-        tie = now if self._draw_tie is None else int(self._draw_tie() * _TIES)
-        heappush(self._heap, (time, tie, sequence, callback, args))
+        self._enter(time, (now if self._draw_tie is None else int(self._draw_tie() * _TIES), callback, args))
 
     def start(self, generator: ProcessGenerator, name: str, at: int | None = None) -> Process:
         """Starts a process at time `at`, by default now.
@@ -106,8 +126,8 @@ class Engine:
         self._unfinished[process] = None
         return process
 
-    def wake(self, process: Process, at: int) -> None:
-        """Continues a parked process at time `at`.
+    def wake(self, process: Process, at: int, tie: int | None = None) -> None:
+        """Continues a parked process at time `at`, by default as what is scheduled now.
 
         Raises:
           RuntimeError: the process is not parked (running, already woken, or finished), or `at` lies in the past.
@@ -119,9 +139,9 @@ class Engine:
             raise RuntimeError(f"{process} is woken at {at}, but it is already {now}.")
         process.is_parked = False
         process.waiting_on = None
-        self._sequence = sequence = self._sequence + 1
-        tie = now if self._draw_tie is None else int(self._draw_tie() * _TIES)
-        heappush(self._heap, (at, tie, sequence, process, None))
+        if self._draw_tie is not None:
+            tie = int(self._draw_tie() * _TIES)
+        self._enter(at, (now if tie is None else tie, process, None))
 
     def unfinished(self) -> list[Process]:
         """Returns the processes that have not returned, in start order. After `run`, these are deadlocked."""
@@ -134,38 +154,51 @@ class Engine:
           Runaway: more than `max_events` events were processed.
           RuntimeError: a process yielded something else than a duration or None.
         """
-        heap, draw_tie = self._heap, self._draw_tie
-        events = self.events
+        ring, due, far, draw_tie = self._ring, self._due, self._far, self._draw_tie
+        now, events = self.now, self.events
         limit = self._next_limit(events)
-        entry = None
         # One loop with everything in it: a call for each event would cost as much as the event.
         try:
-            while entry is not None or heap:
-                time, _, _, target, args = heappop(heap) if entry is None else entry
-                entry = None
-                self.now = time
-                events += 1
+            while True:
+                slot = due.find(1, now & _SLOT)
+                if slot < 0:
+                    slot = due.find(1)
+                    if slot < 0:
+                        if not far:
+                            break
+                        slot = far[0][0] & _SLOT  # nothing is due before it
+                        now = far[0][0]
+                self.now = now = now + (slot - now & _SLOT)
+                if far and far[0][0] <= now + _SLOT:
+                    self._approach()
+                entries = ring[slot]
+                ring[slot] = None
+                due[slot] = 0
+                if len(entries) > 1:
+                    entries.sort(key=_tie_of)
+                events += len(entries)
                 if events > limit:
                     if events > self._max_events:
-                        raise self._runaway(target)
+                        first_refused = self._max_events - events
+                        events = self._max_events
+                        raise self._runaway(entries[first_refused][1])
                     if self._check is not None:
+                        self.events = events
                         self._check()
                     limit = self._next_limit(events)
-                if args is not None:
-                    target(*args)
-                    continue
-                # A process goes on until it parks or returns, or until something else is due first.
-                send = target._send
-                while True:
+                for _, target, args in entries:
+                    if args is not None:
+                        target(*args)
+                        continue
                     try:
-                        delay = send(None)
+                        delay = target._send(None)
                     except StopIteration:
                         self._finish(target)
-                        break
+                        continue
                     if delay is None:
                         target.is_parked = True
-                        break
-                    tie = time
+                        continue
+                    tie = now
                     if type(delay) is tuple:
                         delay, lead = delay
                         tie += lead
@@ -173,18 +206,39 @@ class Engine:
                         raise RuntimeError(
                             f"{target} yielded {delay!r}, expected cycles to sleep (int, at least 0) or None."
                         )
-                    time += delay
-                    # Going through the queue would bring back the same process at once, so the order is the same.
-                    if (heap and heap[0][0] <= time) or events >= limit:
-                        self._sequence = sequence = self._sequence + 1
-                        if draw_tie is not None:
-                            tie = int(draw_tie() * _TIES)
-                        entry = heappushpop(heap, (time, tie, sequence, target, None))
-                        break
-                    self.now = time
-                    events += 1
+                    if draw_tie is not None:
+                        tie = int(draw_tie() * _TIES)
+                    if delay < _RING:  # `_enter` in place
+                        slot = (now + delay) & _SLOT
+                        if due[slot]:
+                            ring[slot].append((tie, target, None))
+                        else:
+                            ring[slot] = [(tie, target, None)]
+                            due[slot] = 1
+                    else:
+                        self._enter(now + delay, (tie, target, None))
         finally:
             self.events = events
+
+    def _enter(self, time: int, entry: _Entry) -> None:
+        """Puts an event into the queue."""
+        if time - self.now < _RING:
+            slot = time & _SLOT
+            if self._due[slot]:
+                self._ring[slot].append(entry)
+            else:
+                self._ring[slot] = [entry]
+                self._due[slot] = 1
+        else:
+            self._far_count += 1
+            heappush(self._far, (time, self._far_count, entry))
+
+    def _approach(self) -> None:
+        """Moves the events that have come within the ring from the heap into it."""
+        far, end = self._far, self.now + _RING
+        while far and far[0][0] < end:
+            time, _, entry = heappop(far)
+            self._enter(time, entry)
 
     def _next_limit(self, events: int) -> int:
         """Returns the number of events after which `run` has to look up from its work."""

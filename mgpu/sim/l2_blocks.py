@@ -8,8 +8,7 @@ not see each other's blocks; that matters only for kernels that reread the same 
 
 from __future__ import annotations
 
-import functools
-from typing import NamedTuple
+import dataclasses
 
 MAX_BLOCK_ROWS = 128
 MAX_BLOCK_WIDTH_BYTES, MIN_BLOCK_WIDTH_BYTES = 1024, 128
@@ -18,7 +17,7 @@ LINEAR_PITCH_BYTES = 1024
 """Contiguous boxes of a buffer without a pitch of its own are seen as rows of this length."""
 
 MAX_KNOWN_BOXES = 1 << 16
-"""Boxes of a buffer whose blocks are remembered, so that a long kernel does not fill the memory with them."""
+"""Boxes of an extent that are remembered, so that a long kernel does not fill the memory with them."""
 
 _NEVER = -(1 << 62)
 _YOUNG_PART = 8  # of the smallest room
@@ -26,7 +25,8 @@ _SCATTERED = 1 << 16
 _SCATTER = 40503  # odd, near 2 ** 16 divided by the golden ratio: multiples are spread evenly
 
 
-class Box(NamedTuple):
+@dataclasses.dataclass(slots=True)
+class Box:
     """A TMA box, or any rectangle of GMEM bytes, flattened to equally spaced rows.
 
     Attributes:
@@ -34,6 +34,8 @@ class Box(NamedTuple):
       offset_bytes: of the first row's first byte.
       rows, row_bytes: extent.
       pitch_bytes: from a row's first byte to the next row's; at least `row_bytes` if there are several rows.
+      nbytes: of all rows.
+      blocks: that the box covers, as long as `known_at` is what the memory system says.
     """
 
     buffer: int
@@ -41,6 +43,32 @@ class Box(NamedTuple):
     rows: int
     row_bytes: int
     pitch_bytes: int
+    nbytes: int = dataclasses.field(init=False, compare=False, repr=False)
+    blocks: tuple[Block, ...] = dataclasses.field(default=(), init=False, compare=False, repr=False)
+    known_at: object = dataclasses.field(default=None, init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.nbytes = self.rows * self.row_bytes
+
+
+class Boxes(dict[int, Box]):
+    """Boxes of one extent in one buffer by offset, made when they are first asked for: tiles are read again and again.
+
+    Args:
+      buffer, rows, row_bytes, pitch_bytes: see `Box`.
+    """
+
+    __slots__ = ("_buffer", "_pitch_bytes", "_row_bytes", "_rows")
+
+    def __init__(self, buffer: int, rows: int, row_bytes: int, pitch_bytes: int) -> None:
+        super().__init__()
+        self._buffer, self._rows, self._row_bytes, self._pitch_bytes = buffer, rows, row_bytes, pitch_bytes
+
+    def __missing__(self, offset_bytes: int) -> Box:
+        if len(self) >= MAX_KNOWN_BOXES:
+            self.clear()
+        self[offset_bytes] = box = Box(self._buffer, offset_bytes, self._rows, self._row_bytes, self._pitch_bytes)
+        return box
 
 
 class Capacity:
@@ -64,61 +92,81 @@ class Capacity:
         self._smallest = round(nbytes * (1 - uneven_fraction))
         self.young_bytes = self._smallest // _YOUNG_PART
 
-    def rooms(self, count: int) -> tuple[int, ...]:
-        """Returns the rooms of so many blocks, the same in each run."""
-        return _rooms(self._smallest, self._largest, count)
+    def room(self, number: int) -> int:
+        """Returns the room of the block with that number, the same in each run."""
+        return self._smallest + number * _SCATTER % _SCATTERED * (self._largest - self._smallest) // _SCATTERED
 
 
-@functools.lru_cache(maxsize=64)
-def _rooms(smallest: int, largest: int, count: int) -> tuple[int, ...]:
-    span = largest - smallest
-    return tuple(smallest + block * _SCATTER % _SCATTERED * span // _SCATTERED for block in range(count))
+class Block:
+    """What is remembered of a block.
 
-
-class Touched:
-    """What was found when a box was looked up.
+    Args:
+      room: bytes that may be touched before it leaves L2.
 
     Attributes:
-      blocks: numbers of the blocks that the box covers.
-      num_hits, num_misses: blocks.
-      missed_bytes, copied_bytes, aged_bytes, shared_bytes, dirtied_bytes: parts of the box that were not in L2, that
-        were only in another partition of it, that were there but no longer young, that another SM touched recently,
-        that became dirty by this write.
-      ready: cycle at which everything that was on its way, or has to be fetched, is in L2.
+      room: see above.
+      stamp: bytes that the launch had touched when the block was last touched.
+      ready: cycle at which it is in L2.
+      last_time, last_sm: cycle of the last touch, and by whom.
+      is_dirty: True if it holds bytes that HBM does not have.
+      partitions: bit mask of the partitions that hold a copy.
     """
 
-    __slots__ = (
-        "aged_bytes",
-        "blocks",
-        "copied_bytes",
-        "dirtied_bytes",
-        "missed_bytes",
-        "num_hits",
-        "num_misses",
-        "ready",
-        "shared_bytes",
-    )
+    __slots__ = ("is_dirty", "last_sm", "last_time", "partitions", "ready", "room", "stamp")
 
-    def __init__(
-        self,
-        blocks: tuple[int, ...],
-        num_misses: int,
-        missed_bytes: int,
-        copied_bytes: int,
-        aged_bytes: int,
-        shared_bytes: int,
-        dirtied_bytes: int,
-        ready: int,
-    ) -> None:
-        self.blocks = blocks
-        self.num_hits = len(blocks) - num_misses
-        self.num_misses = num_misses
-        self.missed_bytes = missed_bytes
-        self.copied_bytes = copied_bytes
-        self.aged_bytes = aged_bytes
-        self.shared_bytes = shared_bytes
-        self.dirtied_bytes = dirtied_bytes
-        self.ready = ready
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.stamp = self.last_time = _NEVER
+        self.ready = self.partitions = 0
+        self.last_sm = -1
+        self.is_dirty = False
+
+    def part(self, room: int) -> Block:
+        """Returns a part of this block, which inherits what is known of the whole."""
+        part = Block(room)
+        for name in ("stamp", "ready", "last_time", "last_sm", "is_dirty", "partitions"):
+            setattr(part, name, getattr(self, name))
+        return part
+
+
+def look_up(
+    blocks: tuple[Block, ...], sm: int, partition: int, touched_bytes: int, recent: int, young_bytes: int
+) -> tuple[int, int, int, int, int, int]:
+    """Finds out what of a box is in L2, and forgets what L2 held of blocks that have left it.
+
+    Args:
+      blocks: that the box covers.
+      sm: who asks.
+      partition: bit of the L2 partition on the SM's side.
+      touched_bytes: bytes that the launch has touched so far, as in the blocks' stamps.
+      recent: a touch by another SM at or after this cycle makes a block shared.
+      young_bytes: see `Capacity`.
+
+    Returns:
+      How many of the blocks were not in L2; were only in another partition of it; were there but no longer young; were
+      touched recently by another SM; would become dirty by a write. And the cycle at which everything that is on its
+      way is in L2.
+    """
+    missed = copied = aged = shared = clean = latest = 0
+    for block in blocks:
+        age = touched_bytes - block.stamp
+        if age < block.room:
+            if age > young_bytes:
+                aged += 1
+            if block.ready > latest:
+                latest = block.ready
+            if block.last_sm != sm and block.last_time >= recent:
+                shared += 1
+            if not block.partitions & partition:
+                copied += 1
+            if not block.is_dirty:
+                clean += 1
+        else:
+            missed += 1
+            clean += 1
+            block.is_dirty = False
+            block.partitions = 0
+    return missed, copied, aged, shared, clean, latest
 
 
 class BlockMap:
@@ -131,22 +179,7 @@ class BlockMap:
       capacity: of the cache.
     """
 
-    __slots__ = (
-        "_block_bytes",
-        "_block_rows",
-        "_capacity",
-        "_columns",
-        "_covered",
-        "_dirty",
-        "_last_sm",
-        "_last_time",
-        "_num_rows",
-        "_partitions",
-        "_ready",
-        "_room",
-        "_stamp",
-        "pitch_bytes",
-    )
+    __slots__ = ("_block_bytes", "_block_rows", "_blocks", "_capacity", "_columns", "_num_rows", "pitch_bytes")
 
     def __init__(self, nbytes: int, pitch_bytes: int, first: Box, capacity: Capacity) -> None:
         self.pitch_bytes = pitch_bytes
@@ -156,94 +189,33 @@ class BlockMap:
         self._block_bytes = _power_of_two(column | width, MIN_BLOCK_WIDTH_BYTES, MAX_BLOCK_WIDTH_BYTES)
         self._block_rows = _power_of_two(row | rows, self._fewest_rows, MAX_BLOCK_ROWS)
         self._columns = -(-pitch_bytes // self._block_bytes)
-        num_blocks = -(-self._num_rows // self._block_rows) * self._columns
-        # Plain lists: a box covers few blocks, and indexing a NumPy array is several times slower.
-        self._stamp = [_NEVER] * num_blocks  # bytes that the launch had touched when the block was last touched
-        self._room = capacity.rooms(num_blocks)  # bytes that may be touched before the block leaves
-        self._ready = [0] * num_blocks  # cycle at which it is in L2
-        self._last_time = [_NEVER] * num_blocks  # cycle of the last touch
-        self._last_sm = [-1] * num_blocks
-        self._dirty = [False] * num_blocks
-        self._partitions = [0] * num_blocks  # bit mask of the partitions that hold a copy
-        self._covered: dict[Box, tuple[int, ...]] = {}  # tiles are read again and again: the blocks of each box
+        self._blocks: dict[int, Block] = {}  # by number, row by row; only those that a box has covered
 
-    def look_up(self, box: Box, sm: int, partition: int, touched_bytes: int, recent: int, *, is_write: bool) -> Touched:
-        """Finds out what of a box is in L2.
+    def cover(self, box: Box) -> tuple[tuple[Block, ...], bool]:
+        """Returns the blocks that a box covers.
 
-        Args:
-          box: the bytes; of this map's buffer.
-          sm: who asks.
-          partition: bit of the L2 partition on the SM's side.
-          touched_bytes: bytes that the launch has touched so far, as in the blocks' stamps.
-          recent: a touch by another SM at or after this cycle makes a block shared.
-          is_write: count what becomes dirty.
+        Returns:
+          The blocks, and True if others had to be split because the box does not fit them: then what has been returned
+          for other boxes does not hold any more.
         """
-        blocks = self._covered.get(box) or self._cover(box)
-        missed = copied = aged = shared = dirtied = latest = 0
-        stamp, ready, dirty, partitions = self._stamp, self._ready, self._dirty, self._partitions
-        room, young_bytes = self._room, self._capacity.young_bytes
-        last_time, last_sm = self._last_time, self._last_sm
-        for block in blocks:
-            age = touched_bytes - stamp[block]
-            if age < room[block]:
-                if age > young_bytes:
-                    aged += 1
-                if ready[block] > latest:
-                    latest = ready[block]
-                if last_time[block] >= recent and last_sm[block] != sm:
-                    shared += 1
-                if not partitions[block] & partition:
-                    copied += 1
-                if not dirty[block]:
-                    dirtied += 1
-            else:
-                missed += 1
-                dirtied += 1
-                dirty[block] = False
-                partitions[block] = 0
-        count = len(blocks)
-        nbytes = box.rows * box.row_bytes
-        return Touched(
-            blocks,
-            missed,
-            missed and nbytes * missed // count,
-            copied and nbytes * copied // count,
-            aged and nbytes * aged // count,
-            shared and nbytes * shared // count,
-            nbytes * dirtied // count if is_write else 0,
-            latest,
-        )
-
-    def mark(
-        self, box: Box, sm: int, partition: int, stamp: int, now: int, touched: Touched, *, is_write: bool
-    ) -> None:
-        """Marks the blocks of a box as touched now, and in L2 from `touched.ready` on."""
-        ready = now if is_write else touched.ready
-        stamps, readies, partitions = self._stamp, self._ready, self._partitions
-        last_time, last_sm = self._last_time, self._last_sm
-        for block in touched.blocks:
-            stamps[block] = stamp
-            readies[block] = ready
-            last_time[block] = now
-            last_sm[block] = sm
-            partitions[block] |= partition
-            if is_write:
-                self._dirty[block] = True
-
-    def _cover(self, box: Box) -> tuple[int, ...]:
-        """Returns the blocks that a box covers, after splitting blocks that do not fit it, and remembers them."""
         row, column, rows, width = self._rectangle(box)
-        self._split_until_aligned(row | rows, column | width)
-        first, end = column // self._block_bytes, -(-(column + width) // self._block_bytes)
-        blocks = tuple(
-            block_row * self._columns + block_column
-            for block_row in range(row // self._block_rows, -(-(row + rows) // self._block_rows))
-            for block_column in range(first, min(self._columns, end))
-        )
-        if len(self._covered) >= MAX_KNOWN_BOXES:
-            self._covered.clear()
-        self._covered[box] = blocks
-        return blocks
+        has_split = self._split_until_aligned(row | rows, column | width)
+        first_row, end_row = row // self._block_rows, -(-(row + rows) // self._block_rows)
+        first, end = column // self._block_bytes, min(self._columns, -(-(column + width) // self._block_bytes))
+        if end_row - first_row == end - first == 1:
+            return (self._block(first_row * self._columns + first),), has_split
+        blocks = [
+            self._block(block_row * self._columns + block_column)
+            for block_row in range(first_row, end_row)
+            for block_column in range(first, end)
+        ]
+        return tuple(blocks), has_split
+
+    def _block(self, number: int) -> Block:
+        block = self._blocks.get(number)
+        if block is None:
+            block = self._blocks[number] = Block(self._capacity.room(number))
+        return block
 
     def _rectangle(self, box: Box) -> tuple[int, int, int, int]:
         """Returns first row, first column byte, rows and width in bytes, within this map's pitch."""
@@ -260,30 +232,30 @@ class BlockMap:
     def _fewest_rows(self) -> int:
         return MIN_BLOCK_BYTES // self._block_bytes
 
-    def _split_until_aligned(self, rows: int, columns: int) -> None:
+    def _split_until_aligned(self, rows: int, columns: int) -> bool:
+        has_split = False
         while columns % self._block_bytes and self._block_bytes > MIN_BLOCK_WIDTH_BYTES and columns != self.pitch_bytes:
             if self._block_rows <= self._fewest_rows:
                 break
             self._rebuild(self._block_rows, self._block_bytes // 2)
+            has_split = True
         while rows % self._block_rows and self._block_rows > self._fewest_rows:
             self._rebuild(self._block_rows // 2, self._block_bytes)
+            has_split = True
+        return has_split
 
     def _rebuild(self, block_rows: int, block_bytes: int) -> None:
         """Splits every block; the parts inherit what is known of the whole."""
-        columns = -(-self.pitch_bytes // block_bytes)
-        block_row_count = -(-self._num_rows // block_rows)
+        columns, block_row_count = -(-self.pitch_bytes // block_bytes), -(-self._num_rows // block_rows)
         row_factor, column_factor = self._block_rows // block_rows, self._block_bytes // block_bytes
-        parents = [
-            row // row_factor * self._columns + column // column_factor
-            for row in range(block_row_count)
-            for column in range(columns)
-        ]
-        for name in ("_stamp", "_ready", "_last_time", "_last_sm", "_dirty", "_partitions"):
-            values = getattr(self, name)
-            setattr(self, name, [values[parent] for parent in parents])
-        self._room = self._capacity.rooms(len(parents))
-        self._block_rows, self._block_bytes, self._columns = block_rows, block_bytes, columns
-        self._covered.clear()
+        parts: dict[int, Block] = {}
+        for number, block in self._blocks.items():
+            first_row, first_column = number // self._columns * row_factor, number % self._columns * column_factor
+            for row in range(first_row, min(first_row + row_factor, block_row_count)):
+                for column in range(first_column, min(first_column + column_factor, columns)):
+                    part = row * columns + column
+                    parts[part] = block.part(self._capacity.room(part))
+        self._blocks, self._block_rows, self._block_bytes, self._columns = parts, block_rows, block_bytes, columns
 
 
 def block_map_for(maps: dict[int, BlockMap], nbytes: int, pitch_bytes: int, box: Box, capacity: Capacity) -> BlockMap:

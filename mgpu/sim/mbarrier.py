@@ -82,7 +82,7 @@ class Mbarrier:
         self._engine = engine
         self._hop_cycles = device.mbarrier_hop_cycles
         self._on_arrival = on_arrival
-        self._waiters: list[Process] = []
+        self._waiters: list[tuple[Process, int, int, int]] = []  # with begin of the wait, sleep and lead after it
 
     def arrive(self, source: object, count: int = 1) -> None:
         """Takes `count` arrivals of `source`.
@@ -97,7 +97,8 @@ class Mbarrier:
             raise BarrierError(
                 f"{self.label}: {_who(source)} arrives{times} at cycle {self._engine.now:,}, but phase {self.phase} "
                 f"has taken {self.num_arrivals - self.pending} of its {self.num_arrivals} arrivals{outstanding}. Wait "
-                "for the phase before arriving again, or raise num_arrivals."
+                "for the phase before arriving again (a copy arrives, too: wait until its slot was released before it "
+                "is loaded again), or raise num_arrivals."
             )
         self.pending = pending
         if not pending and not self.tx_bytes:
@@ -129,17 +130,20 @@ class Mbarrier:
         elif self._on_arrival is not None:
             self._on_arrival(self, source, self.phase, False)
 
-    def wait(self, process: Process, parity: int) -> bool:
+    def wait(self, process: Process, parity: int, ahead: int = 0, sleep: int = 0, lead: int = 0) -> bool:
         """Returns True if the phase of that parity has completed; else the process must park, and will be woken.
 
         Args:
           process: the caller; it yields None next if the answer is False.
           parity: 0 for phases 0, 2, ...; 1 for phases 1, 3, ... A new barrier counts parity 1 as complete.
+          ahead: cycles from now to the wait: if the phase completes before, the wait ends then.
+          sleep, lead: cycles that a parked process sleeps after the wait, and which of them make its tie (see
+            `mgpu.sim.engine`).
         """
         if self.phase & 1 != parity:
             return True
         process.waiting_on = BarrierWait(self, parity)
-        self._waiters.append(process)
+        self._waiters.append((process, self._engine.now + ahead, sleep, lead))
         return False
 
     def is_complete(self, parity: int) -> bool:
@@ -160,9 +164,10 @@ class Mbarrier:
             self._on_arrival(self, source, phase, True)
         if self._waiters:
             waiters, self._waiters = self._waiters, []
-            at = self._engine.now + self._hop_cycles
-            for process in waiters:
-                self._engine.wake(process, at)
+            now = self._engine.now
+            for process, begin, sleep, lead in waiters:
+                ends = begin if begin > now else now + self._hop_cycles
+                self._engine.wake(process, ends + sleep, ends + lead if sleep else now)
 
 
 def _who(source: object) -> str:

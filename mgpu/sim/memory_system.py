@@ -25,26 +25,27 @@ from __future__ import annotations
 import dataclasses
 from array import array
 from fractions import Fraction
-from heapq import heappop, heappush
 
 from mgpu.devices import Device
 from mgpu.errors import OutOfBoundsError
 from mgpu.sim.fluid_queue import FluidQueue, ReadFirstQueue, exact_ticks
+from mgpu.sim.in_flight import InFlight
 from mgpu.sim.l2_blocks import (
     LINEAR_PITCH_BYTES,
     MAX_BLOCK_ROWS,
-    MAX_KNOWN_BOXES,
+    Block,
     BlockMap,
     Box,
+    Boxes,
     Capacity,
-    Touched,
     block_map_for,
+    look_up,
 )
 
 __all__ = ["Box", "MemoryCounters", "MemorySystem"]
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True)
 class MemoryCounters:
     """Traffic of one launch. Bytes are those asked for; hits and misses count blocks.
 
@@ -91,18 +92,18 @@ class MemorySystem:
         # What is on its way at the full rate without any queue, in part: so much passes without waiting.
         under_way = device.tma_latency_dram_cycles * device.hbm_bandwidth / device.clock_hz
         self._hbm_passing_bytes = round(device.hbm_passing_fraction * under_way)
-        self._hbm_leaving: list[tuple[int, int]] = []
-        self._hbm_in_flight_bytes = 0
+        self._hbm_in_flight = InFlight()
         self._buffers: list[tuple[int, int, dict[int, BlockMap]]] = []  # size, pitch, maps
         self._touched_bytes = 0  # so far, in turn: brought into L2, each copy counted, or made young again
         self._capacity = Capacity(device.l2_bytes, device.l2_uneven_fraction)
+        self._young_bytes = self._capacity.young_bytes
         self._partition_masks = tuple(1 << partition for partition in range(device.l2_partitions))
         self._num_partitions = device.l2_partitions
         self._sharing_window = device.l2_sharing_window_cycles
         self._all_partitions = (1 << device.l2_partitions) - 1
-        self._leaving: list[tuple[int, int]] = []
-        self._in_flight_bytes = 0
-        self._map_of: dict[Box, BlockMap] = {}  # of boxes known to lie in their buffers
+        self._in_flight = InFlight()
+        self._known_at = object()  # another one as soon as the blocks that boxes remember do not hold any more
+        self._boxes: dict[tuple[int, int, int, int], Boxes] = {}
         # Of TMA and of plain loads: latency of L2, and how much longer DRAM takes.
         tma_latency, plain_latency = device.tma_latency_l2_cycles, device.l2_latency_cycles
         self._tma_latencies = tma_latency, device.tma_latency_dram_cycles - tma_latency
@@ -119,6 +120,13 @@ class MemorySystem:
         # Shorter rows would only make smaller blocks.
         self._buffers.append((nbytes, max(pitch_bytes or 0, LINEAR_PITCH_BYTES), {}))
         return len(self._buffers) - 1
+
+    def boxes(self, buffer: int, rows: int, row_bytes: int, pitch_bytes: int) -> Boxes:
+        """Returns the boxes of an extent, by offset, that this launch remembers. The arguments are those of `Box`."""
+        extent = buffer, rows, row_bytes, pitch_bytes
+        if extent not in self._boxes:
+            self._boxes[extent] = Boxes(*extent)
+        return self._boxes[extent]
 
     def warm(self, buffer: int) -> None:
         """Brings a buffer into L2 before the launch, from its first byte to its last, as an earlier kernel would."""
@@ -143,22 +151,21 @@ class MemorySystem:
           OutOfBoundsError: the box is not inside its buffer.
         """
         latency, dram_cycles = self._tma_latencies if by_tma else self._plain_latencies
-        touched = self._touch(now, sm, box, dram_cycles, is_write=False)
-        nbytes = box.rows * box.row_bytes
+        missed_bytes, shared_bytes, _, ready = self._touch(now, sm, box, dram_cycles, is_write=False)
+        nbytes = box.nbytes
         counters = self.counters
         counters.l2_read_bytes += nbytes
-        counters.l2_shared_bytes += touched.shared_bytes
-        counters.hbm_read_bytes += touched.missed_bytes
-        alone_bytes = nbytes - touched.shared_bytes
-        served = self._l2.serve(now, alone_bytes * self._alone_ticks + touched.shared_bytes * self._shared_ticks)
-        leaving = self._leaving
-        while leaving and leaving[0][0] <= now:
-            self._in_flight_bytes -= heappop(leaving)[1]
-        queueing = self._in_flight_bytes * self._queueing_numerator // self._queueing_denominator
-        leaves_at = max(max(now, touched.ready) + queueing, served) + latency
-        if not touched.missed_bytes:
-            heappush(leaving, (leaves_at, nbytes))
-            self._in_flight_bytes += nbytes
+        counters.l2_shared_bytes += shared_bytes
+        served = self._l2.serve(now, (nbytes - shared_bytes) * self._alone_ticks + shared_bytes * self._shared_ticks)
+        leaves_at = ready if ready > now else now
+        leaves_at += self._in_flight.settle(now) * self._queueing_numerator // self._queueing_denominator
+        if served > leaves_at:
+            leaves_at = served
+        leaves_at += latency
+        if missed_bytes:
+            counters.hbm_read_bytes += missed_bytes
+        else:
+            self._in_flight.add(leaves_at, nbytes)
         return leaves_at
 
     def write(self, now: int, sm: int, box: Box, moved_bytes: int | None = None) -> int:
@@ -173,10 +180,10 @@ class MemorySystem:
         Raises:
           OutOfBoundsError: the box is not inside its buffer.
         """
-        touched = self._touch(now, sm, box, 0, is_write=True)
-        nbytes = box.rows * box.row_bytes
+        _, _, dirtied_bytes, _ = self._touch(now, sm, box, 0, is_write=True)
+        nbytes = box.nbytes
         self.counters.l2_write_bytes += nbytes
-        self.counters.hbm_write_bytes += touched.dirtied_bytes
+        self.counters.hbm_write_bytes += dirtied_bytes
         return self._l2_writes.serve(now, (nbytes if moved_bytes is None else moved_bytes) * self._write_ticks)
 
     def finish(self, now: int) -> None:
@@ -185,47 +192,70 @@ class MemorySystem:
         self._hbm.do_all_deferred()
         self._log_written(self._hbm.free_at)
 
-    def _touch(self, now: int, sm: int, box: Box, dram_cycles: int, *, is_write: bool) -> Touched:
-        """Looks the box's blocks up, charges HBM for what has to be moved, and marks the blocks as touched."""
-        blocks = self._map_of.get(box) or self._find_map(box)
+    def _touch(self, now: int, sm: int, box: Box, dram_cycles: int, *, is_write: bool) -> tuple[int, int, int, int]:
+        """Looks the box's blocks up, charges HBM for what has to be moved, and marks the blocks as touched.
+
+        Returns:
+          Bytes of the box that were not in L2; that another SM touched recently; that became dirty by this write. And
+          the cycle at which everything that was on its way, or has to be fetched, is in L2.
+        """
+        blocks = box.blocks if box.known_at is self._known_at else self._find_blocks(box)
         partition = self._partition_masks[sm % self._num_partitions] if sm >= 0 else self._all_partitions
-        recent = now - self._sharing_window
-        touched = blocks.look_up(box, sm, partition, self._touched_bytes, recent, is_write=is_write)
-        moved_bytes = touched.dirtied_bytes if is_write else touched.missed_bytes
-        if now >= 0 and moved_bytes:
-            self._log_written(now)
+        missed, copied, aged, shared, clean, ready = look_up(
+            blocks, sm, partition, self._touched_bytes, now - self._sharing_window, self._young_bytes
+        )
+        nbytes, count = box.nbytes, len(blocks)
+        dirtied_bytes = nbytes * clean // count if is_write else 0
+        missed_bytes = 0
+        if missed:
+            missed_bytes = nbytes * missed // count
+            self._touched_bytes += missed_bytes if sm >= 0 else missed_bytes * self._num_partitions
+        if copied or aged:
+            self._touched_bytes += nbytes * copied // count + nbytes * aged // count
+        if now >= 0:
             if is_write:
-                self._hbm.defer(now, moved_bytes * self._hbm_ticks)
-            else:
-                served = self._hbm.serve(now, moved_bytes * self._hbm_ticks)
-                self.counters.hbm_log.extend((served, moved_bytes))
-                arrives = max(served, now + self._hbm_queueing(now)) + dram_cycles
-                heappush(self._hbm_leaving, (arrives, moved_bytes))
-                self._hbm_in_flight_bytes += moved_bytes
-                touched.ready = max(touched.ready, arrives)
-        copies = self._num_partitions if sm < 0 else 1
-        self._touched_bytes += touched.missed_bytes * copies + touched.copied_bytes + touched.aged_bytes
-        blocks.mark(box, sm, partition, self._touched_bytes, now, touched, is_write=is_write)
-        self.counters.l2_hits += touched.num_hits
-        self.counters.l2_misses += touched.num_misses
-        return touched
+                ready = now
+                if dirtied_bytes:
+                    self._log_written(now)
+                    self._hbm.defer(now, dirtied_bytes * self._hbm_ticks)
+            elif missed:
+                arrives = self._fetch(now, missed_bytes) + dram_cycles
+                self._hbm_in_flight.add(arrives, missed_bytes)
+                if arrives > ready:
+                    ready = arrives
+        stamp = self._touched_bytes
+        for block in blocks:
+            block.stamp = stamp
+            block.ready = ready
+            block.last_time = now
+            block.last_sm = sm
+            block.partitions |= partition
+            if is_write:
+                block.is_dirty = True
+        counters = self.counters
+        counters.l2_hits += count - missed
+        counters.l2_misses += missed
+        return missed_bytes, shared and nbytes * shared // count, dirtied_bytes, ready
 
-    def _hbm_queueing(self, now: int) -> int:
-        """Returns how long a request that is made now waits in HBM's channels at least."""
-        leaving = self._hbm_leaving
-        while leaving and leaving[0][0] <= now:
-            self._hbm_in_flight_bytes -= heappop(leaving)[1]
-        waiting = self._hbm_in_flight_bytes - self._hbm_passing_bytes
-        return waiting * self._hbm_numerator // self._hbm_denominator if waiting > 0 else 0
+    def _fetch(self, now: int, nbytes: int) -> int:
+        """Returns when HBM has read bytes that are asked for now, but for its latency."""
+        self._log_written(now)
+        served = self._hbm.serve(now, nbytes * self._hbm_ticks)
+        self.counters.hbm_log.extend((served, nbytes))
+        # Requests wait for each other in HBM's channels before its rate is used up.
+        waiting = self._hbm_in_flight.settle(now) - self._hbm_passing_bytes
+        queueing = waiting * self._hbm_numerator // self._hbm_denominator if waiting > 0 else 0
+        return max(served, now + queueing)
 
-    def _find_map(self, box: Box) -> BlockMap:
-        """Returns the map in which a box that lies in its buffer is looked up, and remembers it."""
+    def _find_blocks(self, box: Box) -> tuple[Block, ...]:
+        """Returns the blocks of a box, which lies in its buffer, and lets the box remember them."""
         self._check(box)
         nbytes, pitch_bytes, maps = self._buffers[box.buffer]
-        if len(self._map_of) >= MAX_KNOWN_BOXES:
-            self._map_of.clear()
-        self._map_of[box] = block_map_for(maps, nbytes, pitch_bytes, box, self._capacity)
-        return self._map_of[box]
+        blocks, has_split = block_map_for(maps, nbytes, pitch_bytes, box, self._capacity).cover(box)
+        if has_split:
+            self._known_at = object()
+        box.blocks, box.known_at = blocks, self._known_at
+        return blocks
 
     def _log_written(self, now: int) -> None:
         """Logs what HBM has written since the last call, as of `now`."""

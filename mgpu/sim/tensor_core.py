@@ -13,6 +13,7 @@ EXP-07), and never before its own interval is over.
 
 from __future__ import annotations
 
+import functools
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -49,15 +50,13 @@ class TensorCore:
       free_at: the cycle at which the pipe has taken all instructions so far.
     """
 
-    __slots__ = ("_busy_ticks", "_costs", "_device", "_free_ticks", "free_at")
+    __slots__ = ("_busy_ticks", "_device", "_free_ticks", "free_at")
 
     def __init__(self, device: Device) -> None:
         self.free_at = 0
         self._device = device
         self._free_ticks = 0
         self._busy_ticks = 0
-        # One operation's instructions repeat thousands of times, so their cost is computed once per tensor core.
-        self._costs: dict[tuple[int, int, int, int, bool], tuple[int, int]] = {}
 
     @property
     def busy_cycles(self) -> int:
@@ -76,11 +75,11 @@ class TensorCore:
         Raises:
           Unsupported: the device has no wgmma, or not for this element size.
         """
-        operation = (m, n, k, operand_bits, a_in_registers)
-        cost = self._costs.get(operation)
-        if cost is None:
-            cost = self._costs[operation] = self._cost(*operation)
-        busy_ticks, last_ticks = cost
+        begin, end = self.start(now, *mma_ticks(self._device, m, n, k, operand_bits, a_in_registers))
+        return MmaTimes(begin, end, self.free_at)
+
+    def start(self, now: int, busy_ticks: int, last_ticks: int) -> tuple[int, int]:
+        """As `issue`, for an operation whose `mma_ticks` are known. Returns its begin and end."""
         # A `FluidQueue` in place, for speed.
         start_ticks = now * _TICKS_PER_CYCLE
         if self._free_ticks > start_ticks:
@@ -90,28 +89,34 @@ class TensorCore:
         self.free_at = free_at = -(-free_ticks // _TICKS_PER_CYCLE)
         # The last instruction starts when all before it have left the pipe.
         end = -(-(free_ticks + last_ticks) // _TICKS_PER_CYCLE)
-        return MmaTimes(-(-start_ticks // _TICKS_PER_CYCLE), end if end > free_at else free_at, free_at)
+        return -(-start_ticks // _TICKS_PER_CYCLE), end if end > free_at else free_at
 
-    def _cost(self, m: int, n: int, k: int, operand_bits: int, a_in_registers: bool) -> tuple[int, int]:
-        """Returns the ticks that an operation occupies the pipe, and how much longer its last result takes."""
-        device = self._device
-        if not device.has_wgmma or operand_bits not in (8, 16, 32):
-            raise Unsupported(
-                f"wgmma m{m}n{n}k{k} with {operand_bits}-bit operands on {device.name}: expected 8, 16 or 32 bits "
-                "and a device with wgmma. Convert the operands, or simulate an h100."
-            )
-        steps = -(-m // device.wgmma_rows) * -(-k * operand_bits // (8 * device.wgmma_k_bytes))
-        widths = [MAX_COLUMNS] * (n // MAX_COLUMNS) + ([n % MAX_COLUMNS] if n % MAX_COLUMNS else [])
-        intervals = [self._interval_ticks(width, a_in_registers) for width in widths]
-        latency = device.wgmma_latency_cycles + Fraction(str(device.wgmma_latency_per_column_cycles)) * widths[-1]
-        return steps * sum(intervals), round(latency * _TICKS_PER_CYCLE) - intervals[-1]
 
-    def _interval_ticks(self, width: int, a_in_registers: bool) -> int:
-        device = self._device
-        # K * bits is constant and the rate falls with the bits, so the 16-bit figure holds for every element size.
-        flops = 2 * device.wgmma_rows * width * device.wgmma_k_bytes * 8 // 16
-        streamed_bytes = device.wgmma_k_bytes * (width if a_in_registers else width + device.wgmma_rows)
-        cycles = max(
-            Fraction(flops, device.wgmma_flops_per_cycle), Fraction(streamed_bytes, device.wgmma_smem_bytes_per_cycle)
+@functools.cache
+def mma_ticks(
+    device: Device, m: int, n: int, k: int, operand_bits: int, a_in_registers: bool = False
+) -> tuple[int, int]:
+    """Returns for how many ticks an operation occupies the pipe, and how much longer its last result takes.
+
+    The arguments are those of `TensorCore.issue`, as are the errors.
+    """
+    if not device.has_wgmma or operand_bits not in (8, 16, 32):
+        raise Unsupported(
+            f"wgmma m{m}n{n}k{k} with {operand_bits}-bit operands on {device.name}: expected 8, 16 or 32 bits "
+            "and a device with wgmma. Convert the operands, or simulate an h100."
         )
-        return round((cycles + Fraction(str(device.wgmma_interval_overhead_cycles))) * _TICKS_PER_CYCLE)
+    steps = -(-m // device.wgmma_rows) * -(-k * operand_bits // (8 * device.wgmma_k_bytes))
+    widths = [MAX_COLUMNS] * (n // MAX_COLUMNS) + ([n % MAX_COLUMNS] if n % MAX_COLUMNS else [])
+    intervals = [_interval_ticks(device, width, a_in_registers) for width in widths]
+    latency = device.wgmma_latency_cycles + Fraction(str(device.wgmma_latency_per_column_cycles)) * widths[-1]
+    return steps * sum(intervals), round(latency * _TICKS_PER_CYCLE) - intervals[-1]
+
+
+def _interval_ticks(device: Device, width: int, a_in_registers: bool) -> int:
+    # K * bits is constant and the rate falls with the bits, so the 16-bit figure holds for every element size.
+    flops = 2 * device.wgmma_rows * width * device.wgmma_k_bytes * 8 // 16
+    streamed_bytes = device.wgmma_k_bytes * (width if a_in_registers else width + device.wgmma_rows)
+    cycles = max(
+        Fraction(flops, device.wgmma_flops_per_cycle), Fraction(streamed_bytes, device.wgmma_smem_bytes_per_cycle)
+    )
+    return round((cycles + Fraction(str(device.wgmma_interval_overhead_cycles))) * _TICKS_PER_CYCLE)

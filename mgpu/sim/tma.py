@@ -17,6 +17,7 @@ notes; store times are those of the GH200 2-D store probe (device file, `tma_sto
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
@@ -27,6 +28,9 @@ from mgpu.sim.memory_system import Box, MemorySystem
 from mgpu.sim.tensor_core import TensorCore
 
 __all__ = ["Box", "Stored", "Tma"]
+
+
+_LATER = sys.maxsize
 
 
 @functools.cache
@@ -90,9 +94,11 @@ class Tma:
         Returns:
           The cycle at which the last byte is in SMEM; `complete_tx` is due.
         """
-        arrives = self._memory.read(now, self._sm, box, by_tma=True) + self._waiting_cycles(now, box.buffer)
-        _, _, rows, row_bytes, _ = box
-        return self._land(now, arrives, self._costs.get((rows, row_bytes)) or self._ticks(rows, row_bytes))
+        buffer, extent = box.buffer, (box.rows, box.row_bytes)
+        arrives = self._memory.read(now, self._sm, box, by_tma=True)
+        if self._stores_read > now or self._descriptor_ready.get(buffer, _LATER) > now:
+            arrives += self._waiting_cycles(now, buffer)
+        return self._land(now, arrives, self._costs.get(extent) or self._ticks(*extent))
 
     def multicast(self, now: int, box: Box, receivers: Sequence[Tma]) -> list[int]:
         """Starts a copy from GMEM to the SMEM of several SMs of a cluster, which L2 is asked for once.
@@ -116,7 +122,7 @@ class Tma:
         """Starts a copy from SMEM to GMEM at time `now`."""
         device = self._device
         start = now + self._waiting_cycles(now, box.buffer)
-        self._stores_read = drained = self._stores.serve(start, box.rows * box.row_bytes)
+        self._stores_read = drained = self._stores.serve(start, box.nbytes)
         # The engine reads no faster than L2 takes the bytes, so both waits feel what the other SMs write.
         taken = max(drained, self._memory.write(now, self._sm, box))
         return Stored(taken + device.tma_store_read_latency_cycles, taken + device.tma_store_latency_cycles)

@@ -100,7 +100,10 @@ class Warpgroup:
         now = engine.now
         # A box that lies outside its array is filled without asking L2.
         data_at = now + self._fill_cycles if box is None else self._tma.load(now, box)
-        engine.call_at(data_at, _land, self.cta, dst, place, src, box, barrier, num_bytes, (LOAD_SOURCE, site))
+        if dst is src:  # both stand for no values in a run that simulates time only
+            engine.call_at(data_at, barrier.complete_tx, num_bytes, (LOAD_SOURCE, site))
+        else:
+            engine.call_at(data_at, _land, self.cta, dst, place, src, box, barrier, num_bytes, (LOAD_SOURCE, site))
         if self._activity is not None:
             self._log(TMA_LOAD, site, slot, now, data_at, num_bytes, 0)
 
@@ -270,16 +273,22 @@ class Warpgroup:
             cycles = device.named_barrier_cycles + WARPS_PER_WARPGROUP * device.named_barrier_cycles_per_warp
             self.engine.wake(self.process, self.engine.now + cycles)
 
-    def mma(self, shape: tuple[int, int, int], bits: int, a_in_registers: bool, work: Any, site: int) -> None:
-        """Starts a wgmma. `work` is a `products.Mma` without its end, or None when only time is simulated."""
+    def mma(self, busy_ticks: int, last_ticks: int, flops: int, work: Any, site: int) -> None:
+        """Starts a wgmma.
+
+        Args:
+          busy_ticks, last_ticks: see `mgpu.sim.tensor_core.mma_ticks`.
+          flops: of the whole operation.
+          work: a `products.Mma` without its end, or None when only time is simulated.
+          site: number of the operation's site.
+        """
         now = self.engine.now
-        m, n, k = shape
-        begin, end, _ = self._tensor_core.issue(now, m, n, k, bits, a_in_registers)
+        begin, end = self._tensor_core.start(now, busy_ticks, last_ticks)
         self._mma_ends.append(end)
         if work is not None:
             self._products.add(now, (end, *work))
         if self._activity is not None:
-            self._log(TENSOR_CORE, site, -1, begin, end, 0, 2 * m * n * k)
+            self._log(TENSOR_CORE, site, -1, begin, end, 0, flops)
 
     def mma_wait(self, pending: int, ahead: int) -> int:
         """Returns how long to wait until at most `pending` wgmmas are in flight, from `ahead` cycles after now."""

@@ -71,7 +71,7 @@ def _charge(context: Context, view: View, selection: Selection, kind: str, value
             emitter.line("cta.multiply_ended()")
     elif in_gmem:
         emitter.flush()
-        box = box_of(selection, selection.storage.allocation.number).box
+        box = box_of(context, selection).box
         if is_store:
             _store_to_gmem(context, view, box, value)
         else:

@@ -82,11 +82,12 @@ def select_box(context: Context, view: View, *, checked: bool = False) -> BoxTex
         raise context.unsupported(
             f"a TMA copy of a strided {selection.storage.allocation.name}", "Slice it without a stride."
         )
-    return box_of(selection, number=selection.storage.allocation.number)
+    return box_of(context, selection)
 
 
-def box_of(selection: Selection, number: int) -> BoxText:
-    """Returns a selection of the GMEM buffer `number` as a box. Exchanged dimensions cost what the plain ones do."""
+def box_of(context: Context, selection: Selection) -> BoxText:
+    """Returns a selection of a GMEM buffer as a box. Exchanged dimensions cost what the plain ones do."""
+    number = selection.storage.allocation.number
     shape, item_bits = selection.shape, bits_of(selection.dtype)
     sides = tuple(1 if part.size is None else part.size for part in selection.parts)
     # A gather costs what its rows cost, taken as neighbours from the first one on.
@@ -98,7 +99,10 @@ def box_of(selection: Selection, number: int) -> BoxText:
     row_pitch = next((p for p, side in zip(pitches[-2::-1], sides[-2::-1], strict=True) if side > 1), row_bytes)
     offset = " + ".join((*selection.offset_bytes, *terms)) or "0"
     inside = "True" if any(p.gathers for p in selection.parts) else _inside(starts, sides, shape)
-    box = f"Box({number}, {offset}, {rows}, {row_bytes}, {row_pitch})"
+    extent = (number, rows, row_bytes, row_pitch)
+    boxes = "boxes_" + "_".join(map(str, extent))
+    context.emitter.prologue_once(f"{boxes} = memory.boxes{extent}")
+    box = f"{boxes}[{offset}]"
     if inside != "True":
         corner = f"({', '.join(map(str, starts))},)"
         start = " + ".join(selection.offset_bytes) or "0"
@@ -206,7 +210,6 @@ def overlap(
 
 
 NAMESPACE = {
-    "Box": Box,
     "clipped_box": clipped_box,
     "zero_filled": zero_filled,
     "undefined_filled": undefined_filled,

@@ -122,8 +122,7 @@ def _slice(
     length = shape[axis] // count
     selection = _take(context, box.selection, axis, position, length)
     piece = _take(context, target, axis, position, length) if is_multicast else target
-    number = selection.storage.allocation.number
-    return box_of(selection, number), piece
+    return box_of(context, selection), piece
 
 
 def _take(context: Context, selection: Selection, axis: int, position: str, length: int) -> Selection:

@@ -50,7 +50,10 @@ class Emitter:
         self._has_waited = False  # a wait ended, and nothing has been spent since then
         self._done: list[set[str]] = [set()]  # for each open block, what `once` has emitted in it
         self._recorder = ""
-        self._words: list[str] = []  # expressions of tag and time of events that `_recorder` has not been given yet
+        # Events that `_recorder` has not been given yet: tag, "owed" or nothing, private cycles since `engine.now`.
+        self._events: list[tuple[str, str, int]] = []
+        # Line, barrier and parity of a wait since which constant cycles alone have been spent.
+        self._parking: tuple[int, str, str] | None = None
 
     @property
     def is_unconditional(self) -> bool:
@@ -59,7 +62,7 @@ class Emitter:
 
     def line(self, text: str) -> None:
         """Appends a line at the current depth."""
-        if self._words and ("yield" in text or "owed" in text):  # time moves on
+        if self._events and ("yield" in text or "owed" in text):  # time moves on
             self.hand_over_events()
         self._lines.append("    " * self._depth + text)
         self.sources.append(self.source)
@@ -67,6 +70,11 @@ class Emitter:
     def prologue(self, text: str) -> None:
         """Adds a line at the top of the function, before everything else."""
         self._prologue.append(text)
+
+    def prologue_once(self, text: str) -> None:
+        """Adds a line at the top of the function unless it is there."""
+        if text not in self._prologue:
+            self._prologue.append(text)
 
     @contextlib.contextmanager
     def block(self, header: str) -> Iterator[None]:
@@ -123,18 +131,19 @@ class Emitter:
         self._ready_after[result] = begin + latency_cycles
         self._chain_cycles = max(self._chain_cycles, begin + latency_cycles)
 
-    def elapsed(self, *, is_event: bool = True) -> str:
+    def elapsed(self) -> str:
         """Returns the expression of the private cycles that have passed since `engine.now`.
 
-        For what only the warpgroup itself sees, such as recording an event: it needs no `flush`. Something that is not
-        an event on the device (`is_event`) leaves the order among equal times as it is.
+        For what only the warpgroup itself sees: it needs no `flush`.
         """
+        self._parking = None
+        return _sum(*self._elapsed())
+
+    def _elapsed(self) -> tuple[str, int]:
         if self._work != NO_WORK:
             self.flush()
         self._cycles = math.ceil(self._cycles)
-        if is_event:
-            self._leads.append(self._cycles)
-        return " + ".join([*(["owed"] if self._may_owe else []), *([str(self._cycles)] if self._cycles else [])])
+        return "owed" if self._may_owe else "", self._cycles
 
     def record(self, recorder: str, tag: str) -> None:
         """Records an event that only the warpgroup sees, so its time need not pass in the simulation yet.
@@ -143,31 +152,37 @@ class Emitter:
           recorder: expression of a function as `mgpu.sim.recorder.Recorder.record`.
           tag: expression of the event's first word.
         """
-        elapsed = self.elapsed()
+        owed, cycles = self._elapsed()
         if recorder != self._recorder:
             self.hand_over_events()
         self._recorder = recorder
-        self._words += [tag, f"engine.now + {elapsed}" if elapsed else "engine.now"]
+        self._leads.append(cycles)
+        self._events.append((tag, owed, cycles))
 
     def hand_over_events(self) -> None:
         """Emits one call for the events since time last moved on: each call costs as much as storing an event."""
-        if self._words:
-            words, self._words = ", ".join(self._words), []
+        if self._events:
+            events, self._events = self._events, []
+            self._parking = None  # these times count from the wait's end
+            words = ", ".join(f"{tag}, {_sum('engine.now', owed, cycles)}" for tag, owed, cycles in events)
             self.line(f"{self._recorder}(({words}))")
 
     def flush(self) -> None:
         """Emits what spends the costs so far: from here on, the warpgroup's time is `engine.now`."""
         cycles, lead = self._take_cycles()
-        if not self._may_owe:
+        if self._parking and cycles:
+            self._sleep_on(cycles, lead or 0)
+        elif not self._may_owe:
             if cycles:
                 self.line(f"yield {cycles}, {lead}" if lead else f"yield {cycles}")
-        elif lead == "lead":
+        elif lead is None:
             if cycles:
                 self.line(f"owed += {cycles}")
             self.line("if owed: yield owed, lead; owed = lead = 0")
         else:
-            self.line(f"yield owed + {cycles}, {lead}")
+            self.line(f"yield owed + {cycles}, {_sum('owed', lead)}")
             self.line("owed = lead = 0")
+        self._parking = None
         self._may_owe = False
         if self._work != NO_WORK:
             self._chain_cycles = max(self._chain_cycles, self._least_cycles(self._work))
@@ -189,7 +204,39 @@ class Emitter:
         self.settle()
         self.line(f"wait = {call}")
         self.line("if wait: lead = owed; owed += wait")
-        self._leads, self._has_waited = [0], True  # what follows is a sleep of its own
+        self._begin_anew()
+
+    def park(self, barrier: str, parity: str) -> None:
+        """Emits the wait for a barrier. Constant costs on both sides of it need no event of their own.
+
+        Args:
+          barrier: expression of the mbarrier.
+          parity: expression of the phase's parity.
+        """
+        self.settle()
+        self.line(f"if not {barrier}.wait(process, {parity}, owed): yield None; owed = lead = 0")
+        self._begin_anew()
+        self._parking = len(self._lines) - 1, barrier, parity
+
+    def _sleep_on(self, cycles: int, lead: int) -> None:
+        """Joins a sleep with the wait for a barrier before it: the lines in between run when both are over.
+
+        Args:
+          cycles: of the sleep.
+          lead: those from its begin to the last event recorded before its end.
+        """
+        assert self._parking is not None
+        line, barrier, parity = self._parking
+        indent = " " * (len(self._lines[line]) - len(self._lines[line].lstrip()))
+        sleeps = f"{barrier}.wait(process, {parity}, owed, {cycles}, {lead})"
+        self._lines[line] = (
+            f"{indent}yield (owed + {cycles}, {_sum('owed', lead)}) if {sleeps} else None; owed = lead = 0"
+        )
+        self._events = [(tag, "", time - cycles) for tag, _, time in self._events]
+
+    def _begin_anew(self) -> None:
+        """Notes that a wait has ended: what follows is a sleep of its own."""
+        self._leads, self._has_waited = [0], True
         self._ready_after.clear()
         self._chain_cycles = 0
 
@@ -200,25 +247,21 @@ class Emitter:
             self.flush()
         cycles, lead = self._take_cycles()
         if cycles:
-            if lead not in ("", "lead"):
-                self.line(f"lead = {lead}")
+            if lead is not None and (lead or self._may_owe):
+                self.line(f"lead = {_sum('owed' if self._may_owe else '', lead)}")
             self.line(f"owed += {cycles}")
         self._may_owe = True
+        self._parking = None
 
-    def _take_cycles(self) -> tuple[int, str]:
-        """Returns the private cycles to spend, and the expression of those up to the last event recorded before them.
+    def _take_cycles(self) -> tuple[int, int | None]:
+        """Returns the private cycles to spend, and those of them up to the last event recorded before their end.
 
         Order among equal times is that of scheduling. The engine takes a sleep as scheduled at that event, as if it had
-        ended a sleep of its own: so recording events does not change the order. "lead" is what `settle` noted.
+        ended a sleep of its own: so recording events does not change the order. None means what `settle` noted.
         """
         cycles, self._cycles, self._has_waited = math.ceil(self._cycles), 0.0, False
         leads, self._leads = [lead for lead in self._leads if lead < cycles], []
-        if not leads:
-            return cycles, "lead" if self._may_owe else ""
-        last = str(leads[-1]) if leads[-1] else ""
-        if self._may_owe:
-            return cycles, f"owed + {last}" if last else "owed"
-        return cycles, last
+        return cycles, leads[-1] if leads else None
 
     def text(self, name: str, arguments: str) -> str:
         """Returns the whole function definition; `source_of` takes its line numbers."""
@@ -229,3 +272,8 @@ class Emitter:
         """Returns the user's line behind line number `line` (from 1) of the text."""
         index = line - 2 - len(self._prologue)
         return self.sources[index] if 0 <= index < len(self.sources) else self.source
+
+
+def _sum(*terms: str | int) -> str:
+    """Returns the expression of a sum; empty names and zeros are left out."""
+    return " + ".join(str(term) for term in terms if term) or "0"

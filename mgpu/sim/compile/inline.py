@@ -99,7 +99,7 @@ def _take_time(context: Context, program: Any, selections: list[Selection | None
     for selection, kind in zip(selections, program.accesses, strict=True):
         if selection is None or not kind or selection.storage.allocation.path:
             continue
-        box = box_of(selection, selection.storage.allocation.number).box
+        box = box_of(context, selection).box
         if kind != "write":
             emitter.line(f"yield memory.read(engine.now, sm_index, {box}) - engine.now")
         if kind != "read":

@@ -77,7 +77,7 @@ class WindowedLoop:
         site = self._context.plan.unrecorded
         end, begin = pack_tag(site, Edge.END), pack_tag(site, Edge.BEGIN)
         emitter = self._context.emitter
-        elapsed = emitter.elapsed(is_event=False) or "0"
+        elapsed = emitter.elapsed()
         emitter.hand_over_events()
         return f"{self._outer}(({end} if {is_recorded} else {begin}, engine.now + {elapsed}))"
 

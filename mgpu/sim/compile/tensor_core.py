@@ -12,6 +12,7 @@ from mgpu.sim.compile.race_hooks import note, note_accumulator_read, note_mma
 from mgpu.sim.compile.recording import operands_of, record, site_of
 from mgpu.sim.compile.refs import select
 from mgpu.sim.matmul import matmul_function
+from mgpu.sim.tensor_core import mma_ticks
 from mgpu.sim.values import carrier_dtype
 from mgpu.sites import Edge
 
@@ -40,9 +41,9 @@ def _wgmma(context: Context, equation: Any, path: Path) -> None:
         multiply = emitter.constant(matmul_function(b.dtype, acc.dtype, from_bytes=from_bytes))
         places = f"{None if in_registers else in_smem[0].array_place}, {in_smem[-1].array_place}"
         work = f"({may_change}, {multiply}, {acc_text}, {a_text}, {in_smem[-1].text}, {places})"
-    shape = emitter.constant((m, n, k))
+    ticks = mma_ticks(context.device, m, n, k, bits_of(b.dtype), in_registers)
     note_mma(context, accumulator.storage.allocation, in_smem)
-    emitter.line(f"wg.mma({shape}, {bits_of(b.dtype)}, {in_registers}, {work}, {site})")
+    emitter.line(f"wg.mma({', '.join(map(str, ticks))}, {2 * m * n * k}, {work}, {site})")
     record(context, site, Edge.END)
 
 

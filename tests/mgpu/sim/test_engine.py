@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mgpu.errors import SimulationError
-from mgpu.sim.engine import Engine, ProcessGenerator
+from mgpu.sim.engine import _RING, Engine, ProcessGenerator
 
 SEEDS = [None, 0, 1, 12345]
 
@@ -96,8 +96,11 @@ def test_every_process_sees_its_own_delays_and_time_never_goes_back(delays: list
     assert engine.events == sum(len(steps) + 1 for steps in delays)
 
 
-@given(st.lists(st.lists(st.integers(0, 5), max_size=6), min_size=2, max_size=5))
-def test_continuing_without_the_queue_keeps_the_total_order(delays: list[list[int]]):
+DELAYS = st.one_of(st.integers(0, 5), st.integers(0, 5).map(lambda rest: _RING - 2 + rest), st.integers(0, 5 * _RING))
+
+
+@given(st.lists(st.lists(DELAYS, max_size=6), min_size=2, max_size=5))
+def test_near_and_far_events_keep_the_total_order(delays: list[list[int]]):
     """The reference sorts (time, sequence number) literally, one event at a time."""
     engine, log = Engine(), []
 

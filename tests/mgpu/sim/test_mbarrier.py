@@ -31,6 +31,31 @@ def test_a_waiter_goes_on_one_hop_after_the_last_arrival():
     assert (barrier.phase, barrier.pending) == (1, 2)
 
 
+@pytest.mark.parametrize("arrives_at", [10, 99, 101, 150])
+def test_a_wait_announced_ahead_is_as_long_as_one_at_its_time(arrives_at: int):
+    """Who asks at cycle 0 for a wait at cycle 100 goes on when who asks at cycle 100 does."""
+
+    def goes_on(asks_at: int) -> int:
+        engine, log = Engine(), []
+        barrier = Mbarrier(engine, DEVICE, 1, "full[0]")
+
+        def consumer():
+            yield asks_at
+            if barrier.wait(waiter, 0, 100 - asks_at):
+                yield 100 - asks_at
+            else:
+                yield None
+            log.append(engine.now)
+
+        engine.call_at(arrives_at, barrier.arrive, "WG1")
+        waiter = engine.start(consumer(), "consumer")
+        engine.run()
+        return log[0]
+
+    expected = 100 if arrives_at < 100 else arrives_at + HOP
+    assert goes_on(0) == goes_on(100) == goes_on(50) == expected
+
+
 def test_a_phase_needs_its_bytes_and_its_arrivals():
     barrier = Mbarrier(Engine(), DEVICE, 1, "full[0]")
     barrier.expect_tx(1024)
