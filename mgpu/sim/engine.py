@@ -94,7 +94,7 @@ class Engine:
     ) -> None:
         self.now = 0
         self.events = 0
-        self._ring: list[list[_Entry] | None] = [None] * _RING  # events of the times now to now + _RING - 1
+        self._ring: list[Any] = [None] * _RING  # for the times now to now + _RING - 1, a list of entries or None
         self._due = bytearray(_RING)  # 1 where the ring has events
         self._far: list[tuple[int, int, _Entry]] = []  # heap of later ones: time, count, entry
         self._far_count = 0
