@@ -71,6 +71,14 @@ class Boxes(dict[int, Box]):
         return box
 
 
+class BoxesByExtent(dict[tuple[int, int, int, int], Boxes]):
+    """`Boxes` by the arguments that make them."""
+
+    def __missing__(self, extent: tuple[int, int, int, int]) -> Boxes:
+        self[extent] = boxes = Boxes(*extent)
+        return boxes
+
+
 class Capacity:
     """How long blocks stay in a cache whose sets do not fill up evenly.
 

@@ -36,7 +36,7 @@ from mgpu.sim.l2_blocks import (
     Block,
     BlockMap,
     Box,
-    Boxes,
+    BoxesByExtent,
     Capacity,
     block_map_for,
     look_up,
@@ -72,6 +72,9 @@ class MemorySystem:
 
     Args:
       device: capacities, rates and latencies.
+
+    Attributes:
+      boxes: those that this launch remembers.
     """
 
     def __init__(self, device: Device) -> None:
@@ -103,7 +106,7 @@ class MemorySystem:
         self._all_partitions = (1 << device.l2_partitions) - 1
         self._in_flight = InFlight()
         self._known_at = object()  # another one as soon as the blocks that boxes remember do not hold any more
-        self._boxes: dict[tuple[int, int, int, int], Boxes] = {}
+        self.boxes = BoxesByExtent()
         # Of TMA and of plain loads: latency of L2, and how much longer DRAM takes.
         tma_latency, plain_latency = device.tma_latency_l2_cycles, device.l2_latency_cycles
         self._tma_latencies = tma_latency, device.tma_latency_dram_cycles - tma_latency
@@ -120,13 +123,6 @@ class MemorySystem:
         # Shorter rows would only make smaller blocks.
         self._buffers.append((nbytes, max(pitch_bytes or 0, LINEAR_PITCH_BYTES), {}))
         return len(self._buffers) - 1
-
-    def boxes(self, buffer: int, rows: int, row_bytes: int, pitch_bytes: int) -> Boxes:
-        """Returns the boxes of an extent, by offset, that this launch remembers. The arguments are those of `Box`."""
-        extent = buffer, rows, row_bytes, pitch_bytes
-        if extent not in self._boxes:
-            self._boxes[extent] = Boxes(*extent)
-        return self._boxes[extent]
 
     def warm(self, buffer: int) -> None:
         """Brings a buffer into L2 before the launch, from its first byte to its last, as an earlier kernel would."""
