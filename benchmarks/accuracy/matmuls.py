@@ -7,6 +7,7 @@ slot is given back, in which order the tiles are computed, and how the result le
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -50,6 +51,8 @@ class Matmul:
         each barrier are work of `LANE_ARRIVAL_CYCLES`.
       resident_ctas: CTAs that an SM holds at most, where the registers of the original allow fewer than the estimate
         for this kernel; unused SMEM makes it so. 0 for as many as fit.
+      joint_store: store by TMA strips of the whole tile, which all consumers write and one of them stores.
+      handoff_cycles: what a consumer does between two tiles that the language does not charge.
     """
 
     tile_m: int
@@ -66,6 +69,8 @@ class Matmul:
     tma_store: bool = False
     lane_arrivals: bool = False
     resident_ctas: int = 0
+    joint_store: bool = False
+    handoff_cycles: int = 0
 
 
 def make_matmul(shape: Matmul, m: int, n: int, k: int, dtype: Any = jnp.bfloat16, out_dtype: Any = None) -> Any:
@@ -83,7 +88,10 @@ def make_matmul(shape: Matmul, m: int, n: int, k: int, dtype: Any = jnp.bfloat16
     if shape.resident_ctas:
         scratch["unused_smem"] = plgpu.SMEM((_padding_bytes(shape),), jnp.int8)
     out_dtype = dtype if out_dtype is None else out_dtype
-    if shape.tma_store:
+    if shape.joint_store:
+        scratch["out_smem"] = swizzled(2, shape.tile_m, 128 // jnp.dtype(out_dtype).itemsize, dtype=out_dtype)
+        scratch["together"] = plgpu.Barrier(num_arrivals=workers, num_barriers=2)
+    elif shape.tma_store:
         scratch["out_smem"] = swizzled(workers, 2, shape.tile_m // workers, STRIP_N, dtype=out_dtype)
     return plgpu.kernel(
         partial(_body, shape=shape, k=k, n=n, num_tiles=tiles),
@@ -110,6 +118,7 @@ class _Refs:
     empty: Any
     out_smem: Any = None
     unused_smem: Any = None
+    together: Any = None
 
 
 def _padding_bytes(shape: Matmul) -> int:
@@ -155,6 +164,8 @@ def _body(
     def _consume() -> None:
         plgpu.set_max_registers(232, action="increase")
         each_tile(partial(_multiply_tile, refs, shape, steps, warpgroup))
+        if shape.joint_store:
+            plgpu.wait_smem_to_gmem(0, wait_read_only=True)
 
 
 def _position(number: Any, shape: Matmul, n: int) -> tuple[Any, Any]:
@@ -197,11 +208,15 @@ def _load_and_multiply(refs: _Refs, shape: Matmul, n: int, steps: int) -> None:
 def _arrive_lane_by_lane(barrier: Any, shape: Matmul) -> None:
     if not shape.lane_arrivals:
         return
-    # The language has no such arrivals. A chain of dependent multiplications, a value in each lane, stands for them.
+    _after(LANE_ARRIVAL_CYCLES, lambda: plgpu.barrier_arrive(barrier))  # the language has no such arrivals
+
+
+def _after(cycles: int, run: Callable[[], Any]) -> None:
+    """Runs what follows a chain of dependent multiplications, a value in each lane, which takes so many cycles."""
     values = lax.broadcast(lax.axis_index("cta").astype(jnp.float32), (128, 1))
-    for _ in range(LANE_ARRIVAL_CYCLES // DEPENDENT_CYCLES):
+    for _ in range(cycles // DEPENDENT_CYCLES):
         values = values * 1.5
-    pl.when(values[0, 0] >= 0)(lambda: plgpu.barrier_arrive(barrier))  # always; so that the products have a use
+    pl.when(values[0, 0] >= 0)(run)  # always; so that the products have a use
 
 
 def _load_tile(refs: _Refs, shape: Matmul, steps: int, first_step: Any, row: Any, column: Any) -> None:
@@ -233,6 +248,8 @@ def _multiply_tile(
 ) -> None:
     tile_rows = shape.tile_m // shape.consumers
     rows = pl.ds(warpgroup * tile_rows, tile_rows)
+    if shape.handoff_cycles:
+        pl.when(first_step > 0)(partial(_after, shape.handoff_cycles, plgpu.commit_smem))
 
     def accumulate(acc: Any) -> jax.Array:
         def step(index: Any, _: None) -> None:
@@ -256,6 +273,9 @@ def _multiply_tile(
         return result
 
     result = pl.run_scoped(accumulate, plgpu.ACC((tile_rows, shape.tile_n))).astype(refs.out_gmem.dtype)
+    if shape.joint_store:
+        _store_together(refs, shape, warpgroup, result, row, column)
+        return
     first_row = row + warpgroup * tile_rows
     if not shape.tma_store:
         refs.out_gmem[pl.ds(first_row, tile_rows), pl.ds(column, shape.tile_n)] = result
@@ -269,3 +289,28 @@ def _multiply_tile(
         plgpu.copy_smem_to_gmem(buffer, target)
     if shape.num_ctas is None:
         plgpu.wait_smem_to_gmem(0)
+
+
+def _store_together(
+    refs: _Refs, shape: Matmul, warpgroup: Any, result: jax.Array, first_row: Any, first_column: Any
+) -> None:
+    """Stores a tile in strips by way of two buffers, with two barriers of the consumers for each strip."""
+    width = refs.out_smem.shape[-1]
+    own_rows = pl.ds(warpgroup * result.shape[0], result.shape[0])
+
+    def meet(barrier: Any) -> None:
+        plgpu.barrier_arrive(barrier)
+        plgpu.barrier_wait(barrier)
+
+    def store(buffer: Any, column: int) -> None:
+        target = refs.out_gmem.at[pl.ds(first_row, shape.tile_m), pl.ds(first_column + column, width)]
+        plgpu.copy_smem_to_gmem(buffer, target)
+        plgpu.wait_smem_to_gmem(1, wait_read_only=True)
+
+    for column in range(0, shape.tile_n, width):
+        buffer = refs.out_smem.at[column // width % 2]
+        buffer[own_rows] = result[:, column : column + width]
+        plgpu.commit_smem()
+        meet(refs.together.at[0])
+        pl.when(warpgroup == 0)(partial(store, buffer, column))
+        meet(refs.together.at[1])

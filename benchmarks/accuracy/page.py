@@ -38,7 +38,7 @@ _TAIL = """
 
 Every other number is what its source measured, and every kernel is written after its source's code. Where that does
 what the language cannot say, its cost was measured elsewhere: arrivals of single lanes in K2 to K6 of the ladder (GH200
-EXP-11).
+EXP-11), and what a CUTLASS kernel does between two tiles (GH200 V06, for another tile).
 
 ## The clock
 
@@ -63,11 +63,15 @@ An event costs `record_event_cycles` of the warpgroup that records it; `mgpu/dev
 - Distance: all SMs are equally far from L2 and HBM. Second level effects of DRAM (banks, refresh, read-write turns)
   are in the achieved bandwidth and in how requests queue only.
 - L2: bytes per second do not follow the clock. Sets are not modelled one by one; that they fill up unevenly is.
-- wgmmas of several warpgroups take turns by operation, not by instruction.
+- wgmmas of several warpgroups take turns by operation, not by instruction. With equal shares by instruction K8 to K11
+  of the ladder are predicted 4 to 5 % too slow instead of 2 %, multicast (K8) gains nothing where 4 % were measured,
+  and attention with a head dimension of 64 gets 2 % further away; with one buffer, four warps and two CTAs on an SM two
+  of three tiles are then within 2 % and the third 12 % too slow. GH200 R09 saw one consumer's main loop end 170 to 620
+  cycles before the other's: turns by operation make that 512, turns by instruction 128.
 - Bank conflicts of SMEM, instruction cache misses, register bank conflicts, instruction scheduling inside a warp. A
   stretch of tile arithmetic takes as long as its busiest pipe, its longest dependent chain, or `lone_warp_factor` times
   the sum of its pipes, whichever is longest; that factor was measured for a softmax, and a stretch of nothing but FMAs
-  has 1.2 (GH200 R02).
+  has 1.2, or 1.3 to 1.5 if its operands change (GH200 R02).
 - What warpgroups that do arithmetic at the same time cost each other, beyond the rates of the pipes.
 - Contention of wgmmas and register stores for SMEM (10 %, GH200). That of loads and wgmmas is latency only.
 - Depth of the queue of issued wgmmas: an issue never blocks.
@@ -88,12 +92,19 @@ An event costs `record_event_cycles` of the warpgroup that records it; `mgpu/dev
 - Attention without a producer: how the original orders its loads is not published. Here a barrier of the CTA ends each
   block, and then the first consumer refills what both have read; with loads that never wait it is as fast as the full
   kernel, with loads a block later it takes half as long again.
-- Attention by head dimension: with 64, three warpgroups do their softmax at the same time most of the time. What they
-  cost each other then is left out, so long rows are predicted too fast. With 256 the softmax is small beside the
+- Attention by head dimension: with 64, three warpgroups do their softmax at the same time most of the time, and keep
+  the special-function units busy for 69 % of it, the issue slots for 53 %. What they cost each other below full use is
+  left out, so long rows are predicted too fast. To let a block of arithmetic wait for each pipe as long as others keep
+  it busy takes 5 % off a head dimension of 64, but adds 4 % to the error of the kernel without ping-pong, and fits no
+  better if the pipes are shared evenly instead of block by block. With 256 the softmax is small beside the
   matmuls, and the clock that a kernel with 128 fixes is a little low.
 - Tiles with steps of 64 to 192 KiB: a load that has to be there before anything else goes on takes longer than
   predicted, above all one of 96 KiB under the wgmmas of two warpgroups (128 x 256 x 128, two buffers). The kernels with
   one buffer are from another page of the source than the clock, one that times a kernel of the other page 15 % slower.
+  Why 128 x 128 x 128 is slower with eight warps than with four is open too: SMEM holds three CTAs of it on an SM, and
+  registers may hold three with four warps and two with eight, while the source, and so the kernels here, have two.
+- Persistent CUTLASS with K = 512: the store of a tile and the way to the next one take 45 % of its time there, and some
+  1100 cycles a tile are missing.
 - The source of the depth group gives L2 hit rates of 86 and 89 % for K = 16384. A wave of tiles that fetches each line
   once has 83 %, and so has the model: where the rest comes from is not known.
 """

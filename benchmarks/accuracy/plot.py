@@ -9,7 +9,19 @@ from benchmarks.accuracy.points import GROUPS, Point
 SIZE, MARGIN = 520, 50
 LEGEND_WIDTH, LINE_HEIGHT = 390, 22
 # Okabe and Ito's palette, which colour-blind readers can tell apart; one for each group.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#56b4e9", "#e69f00", "#999999", "#7f4f24")
+COLOURS = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#000000",
+    "#56b4e9",
+    "#e69f00",
+    "#999999",
+    "#7f4f24",
+    "#6a3d9a",
+    "#b0a000",
+)
 TOLERANCE = 0.12
 
 

@@ -21,11 +21,13 @@ class Timing:
 
     Attributes:
       cycles: from the launch to the exit of the last CTA, launch ramp included.
+      resident_cycles: from the first CTA's entry to the exit of the last one.
       cta_cycles: from the first operation of a CTA's kernel body to its exit, median over CTAs.
       clock_hz: clock of the SMs.
     """
 
     cycles: int
+    resident_cycles: int
     cta_cycles: float
     clock_hz: int
 
@@ -61,7 +63,8 @@ def time_kernel(
         result = simulate(prepared, consts, operands)
     setup = device.cycles(device.cta_setup_ns)
     begins, ends = result.ctas["begin"] + setup, result.ctas["end"]
-    return Timing(int(ends.max()), float(np.median(ends - begins)), device.clock_hz)
+    entered = int(result.ctas["begin"].min())
+    return Timing(int(ends.max()), int(ends.max()) - entered, float(np.median(ends - begins)), device.clock_hz)
 
 
 BF16, F16, F32 = jnp.bfloat16, jnp.float16, jnp.float32

@@ -1,5 +1,7 @@
 """The kernels behind the accuracy page compute what their originals compute."""
 
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -7,8 +9,11 @@ import pytest
 from benchmarks.accuracy import attention
 from benchmarks.accuracy.attention import Attention, make_attention
 from benchmarks.accuracy.blocked import Blocked, make_blocked_matmul
+from benchmarks.accuracy.matmuls import Matmul, make_matmul
 from benchmarks.accuracy.rings import make_ring, ring_steps
+from benchmarks.accuracy.timing import F16, F32, time_kernel
 from mgpu import device, get_races, profile, reset
+from mgpu.devices import load_device
 
 
 @pytest.mark.parametrize(
@@ -22,6 +27,34 @@ def test_matmuls_of_one_tile(shape: Blocked) -> None:
         out = np.asarray(make_blocked_matmul(shape, 256, 512, 512)(a, b), np.float32)
     np.testing.assert_array_equal(out, a.astype(np.float32) @ b.astype(np.float32))
     assert not get_races()
+
+
+_TOGETHER = Matmul(
+    128, 256, stages=3, consumers=2, release_early=True, num_ctas=2, cluster=2, joint_store=True, handoff_cycles=400
+)
+
+
+def test_a_persistent_matmul_whose_consumers_store_together() -> None:
+    random = np.random.default_rng(0)
+    a, b = (random.integers(-3, 4, size).astype(np.float16) for size in ((512, 256), (256, 512)))
+    reset()
+    with device("h100"):
+        out = np.asarray(make_matmul(_TOGETHER, 512, 512, 256, F16, F32)(a, b))
+    np.testing.assert_array_equal(out, a.astype(np.float32) @ b.astype(np.float32))
+    assert not get_races()
+
+
+def test_a_handoff_is_charged_between_two_tiles() -> None:
+    def cycles(tiles: int, handoff_cycles: int) -> int:
+        kernel = make_matmul(
+            dataclasses.replace(_TOGETHER, handoff_cycles=handoff_cycles), 256, 256 * tiles, 1024, F16, F32
+        )
+        shapes = [((256, 1024), F16), ((1024, 256 * tiles), F16)]
+        return time_kernel(kernel, shapes, load_device("h100")).resident_cycles
+
+    assert cycles(1, 400) == cycles(1, 0)
+    # Three times 100 dependent multiplications of 4 cycles; a lane's value to begin with, a test and a fence take 40.
+    assert cycles(4, 400) - cycles(4, 0) == pytest.approx(3 * 440, abs=30)
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ import mgpu
 from mgpu import InterpretGPUParams
 from mgpu.devices import load_device
 from mgpu.sim import cta as cta_module
-from mgpu.sim import matmul, products, slots
+from mgpu.sim import matmul, products, simulation, slots
 from mgpu.sim.simulation import RunResult, prepare, simulate
-from mgpu.sim.values import uninitialised
+from mgpu.sim.values import to_carrier, uninitialised
 from support.kernels import swizzled
 
 H100 = load_device("h100")
@@ -168,6 +168,15 @@ def test_time_alone_allocates_no_tiles(monkeypatch):
     monkeypatch.setattr(cta_module, "uninitialised", lambda *args: made.append(args) or uninitialised(*args))
     matmul_result(2, numerics=False)
     assert made == []
+
+
+def test_time_alone_converts_no_operands(monkeypatch):
+    converted = []
+    monkeypatch.setattr(simulation, "to_carrier", lambda array: converted.append(array.shape) or to_carrier(array))
+    matmul_result(2)
+    assert converted == [(TILE, 2 * TILE), (2 * TILE, TILE)]
+    matmul_result(2, numerics=False)
+    assert len(converted) == 2
 
 
 @pytest.mark.parametrize("detect_races", [False, None, True])
