@@ -23,6 +23,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from types import TracebackType
 
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _OWN_FOLDERS = tuple(os.path.join(_HERE, name, "") for name in ("mgpu", "profiler", "dashboard"))
@@ -39,11 +40,26 @@ def _with_user_line(message: str) -> str:
         file = frame.f_code.co_filename
         if any(name in file for name in _COMMAND_FOLDERS):
             return message  # a command was called from a shell: there is no line of the user's
-        # Generated code (dataclass constructors) has a name in angle brackets.
-        if not file.startswith((*_OWN_FOLDERS, "<")) and not any(name in file for name in _LIBRARY_FOLDERS):
+        if _is_of_user(file):
             return f"{os.path.basename(file)}:{frame.f_lineno} {message}"
         frame = frame.f_back
     return message
+
+
+def _is_of_user(file: str) -> bool:
+    # Generated code (dataclass constructors) has a name in angle brackets.
+    return not file.startswith((*_OWN_FOLDERS, "<")) and not any(name in file for name in _LIBRARY_FOLDERS)
+
+
+def find_user_line(traceback: TracebackType | None) -> tuple[str, int, str] | None:
+    """Returns file, line and function of the user's innermost frame in a traceback; None if there is none."""
+    found = None
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if _is_of_user(code.co_filename):
+            found = code.co_filename, traceback.tb_lineno, code.co_name
+        traceback = traceback.tb_next
+    return found
 
 
 class MgpuError(Exception):
@@ -110,6 +126,10 @@ class RaceWarning(UserWarning):
 
 class UnrecordedWarning(UserWarning):
     """A kernel was asked to be recorded, and runs without."""
+
+
+class LongRunWarning(UserWarning):
+    """A simulation will take minutes or longer; says how long, and how to shorten it."""
 
 
 class UnwrittenWarning(UserWarning):

@@ -102,6 +102,22 @@ def source_line(source_info: Any) -> SourceLine:
     return SourceLine(match["file"], int(match["line"]), match["function"])
 
 
+def current_trace() -> object:
+    """Returns what records the operations that run now, for `line_of_escaped_value`."""
+    return _core.trace_ctx.trace
+
+
+def line_of_escaped_value(value: Any, trace: object) -> SourceLine | None:
+    """Returns where a value was computed if it belongs to a trace, or to one inside it; None for others and arrays."""
+    inner = getattr(value, "_trace", None)
+    while inner is not None and inner is not trace:
+        inner = getattr(inner, "parent_trace", None)
+    if inner is None:
+        return None
+    info = getattr(value, "_line_info", None)
+    return SourceLine("", 0, "") if info is None else source_line(info)
+
+
 def current_source_line() -> SourceLine:
     """Returns the user's line that is running now: for errors raised while a kernel is traced."""
     return source_line(_source_info_util.current())

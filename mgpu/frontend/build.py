@@ -18,7 +18,15 @@ from jax.extend import core as jex_core
 
 from mgpu.errors import KernelTypeError
 from mgpu.frontend.program import KernelProgram, Launch
-from mgpu.jax_internals import SourceLine, TransformedRef, attributed_to, tracing_grid
+from mgpu.frontend.trace_errors import explained_errors, outlived
+from mgpu.jax_internals import (
+    SourceLine,
+    TransformedRef,
+    attributed_to,
+    current_trace,
+    line_of_escaped_value,
+    tracing_grid,
+)
 from mgpu.lang.memory import GMEM
 from mgpu.lang.scoped import name_parameters
 from mgpu.params import CompilerParams
@@ -104,7 +112,8 @@ def build_program(
             result = body(*positional, *extra, **keywords)
             if result is not None:
                 raise KernelTypeError(
-                    f"kernel {name}: the body must return None, got {type(result).__name__}. Write to the output refs."
+                    f"{_source_of(body)} kernel {name}: the body must return None, got {_type_of(result)}. Write to "
+                    "the output refs."
                 )
 
         with_scratch = name_parameters(with_scratch, scratch_names)
@@ -113,20 +122,33 @@ def build_program(
     operand_names, scratch_names = _argument_names(body, in_tree, out_type, scratch_tree, len(in_avals), len(out_avals))
     refs = [GMEM(aval.shape, aval.dtype) for aval in (*in_avals, *out_avals)]
 
+    own_trace: list[object] = []
+
     def whole() -> None:
+        own_trace.append(current_trace())
         pl.run_scoped(with_gmem, *refs, collective_axes=launch.thread_name or ())
 
     # Loops stay loops, even where the caller's own code runs operation by operation.
-    with tracing_grid(launch.grid), attributed_to(None), jax.disable_jit(False):
+    source = _source_of(body)
+    with (
+        explained_errors(name, source, launch),
+        tracing_grid(launch.grid),
+        attributed_to(None),
+        jax.disable_jit(False),
+    ):
         closed = jax.make_jaxpr(whole, axis_env=list(launch.axis_sizes.items()))()
     top = getattr(closed, "jaxpr", closed)
     (equation,) = top.eqns
     values = dict(zip(top.constvars, closed.consts, strict=True))
     consts = [var.val if isinstance(var, jex_core.Literal) else values[var] for var in equation.invars]
+    for value in consts:
+        line = line_of_escaped_value(value, own_trace[0])
+        if line is not None:
+            raise outlived(value.aval, line if line.line else source, name)
     jaxpr = equation.params["jaxpr"]
     program = KernelProgram(
         name=name,
-        source=_source_of(body),
+        source=source,
         jaxpr=getattr(jaxpr, "jaxpr", jaxpr),
         launch=launch,
         in_avals=tuple(in_avals),
@@ -136,6 +158,10 @@ def build_program(
         params=params,
     )
     return program, consts
+
+
+def _type_of(result: Any) -> str:
+    return str(getattr(result, "aval", type(result).__name__))
 
 
 def _is_allocation(value: Any) -> bool:

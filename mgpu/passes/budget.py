@@ -8,7 +8,7 @@ import math
 from mgpu.capture import EVENT_BYTES
 from mgpu.errors import ResourceError
 from mgpu.frontend.program import KernelProgram
-from mgpu.frontend.regions import Allocation, Step, scoped_allocations, walk
+from mgpu.frontend.regions import Allocation, Path, Step, scoped_allocations, walk
 from mgpu.jax_internals import AbstractRef
 from mgpu.lang.barriers import BarrierSpace
 from mgpu.lang.hopper import AccumulatorSpace
@@ -69,8 +69,11 @@ def plan_budget(program: KernelProgram, *, smem_per_cta_bytes: int, registers_pe
     """
     smem, parts = _smem_bytes(program)
     if smem > smem_per_cta_bytes:
+        parts = sorted(parts, key=lambda part: -allocation_bytes(part))[:6]
+        inner = [step for step in walk(program) if step.allocated and len(step.path) > 1]
+        lines: dict[Path, str] = {step.path: f" ({step.source})" for step in inner}
         listing = ", ".join(
-            f"{name} {format_bytes(size)}" for name, size in sorted(parts, key=lambda part: -part[1])[:6]
+            f"{part.name} {format_bytes(allocation_bytes(part))}{lines.get(part.path, '')}" for part in parts
         )
         raise ResourceError(
             f"{program.source} kernel {program.name}: needs {format_bytes(smem)} of SMEM, a CTA has "
@@ -112,15 +115,15 @@ def _align(size: int, alignment: int) -> int:
     return -(-size // alignment) * alignment
 
 
-def _smem_bytes(program: KernelProgram) -> tuple[int, list[tuple[str, int]]]:
-    """Most SMEM alive at once: scopes nest like a stack, scopes side by side reuse the same bytes."""
+def _smem_bytes(program: KernelProgram) -> tuple[int, list[Allocation]]:
+    """Most SMEM alive at once, and what takes it: scopes nest like a stack, scopes side by side use the same bytes."""
     scopes = scoped_allocations(program)
     own = {path: sum(map(allocation_bytes, found)) for path, found in scopes.items()}
     alive = {path: sum(size for other, size in own.items() if path[: len(other)] == other) for path in own}
     reduction = program.params.reduction_scratch_bytes if _has_reduction(program) else 0
     deepest = max(alive, key=lambda path: alive[path], default=())
     parts = [
-        (allocation.name, allocation_bytes(allocation))
+        allocation
         for path, found in scopes.items()
         if deepest[: len(path)] == path
         for allocation in found

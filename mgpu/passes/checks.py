@@ -8,7 +8,7 @@ from typing import Any
 from mgpu.errors import KernelTypeError
 from mgpu.frontend.program import KernelProgram
 from mgpu.frontend.regions import Step, walk
-from mgpu.jax_internals import TransposeTransform
+from mgpu.jax_internals import NDIndexer, TransposeTransform
 from mgpu.lang.memory import GMEM, SMEM
 from mgpu.lang.primitive import View, unflatten_operands, views_of
 from mgpu.lang.transforms import bits_of
@@ -29,11 +29,35 @@ def check_program(program: KernelProgram) -> None:
     check_warp_regions(program)
     for step in walk(program):
         for view in views_of(step.equation):
+            _check_in_scope(step, view)
+            _check_indices(step, view)
             if view.space is SMEM:
                 layout_of(step, view)
         check = _CHECKS.get(step.equation.primitive.name)
         if check is not None:
             check(program, step)
+
+
+def _check_in_scope(step: Step, view: View) -> None:
+    """A ref ends with the function that it was passed to; Python lets a variable outside keep it."""
+    if view.ref not in step.refs:
+        raise KernelTypeError(
+            f"{step.source} {step.equation.primitive.name}: a ref ({view}) is used outside of its function, a "
+            "run_scoped or a pipeline step, where its memory is another's. Use it inside, or copy what it holds to a "
+            "buffer of a scope around both."
+        )
+
+
+def _check_indices(step: Step, view: View) -> None:
+    """JAX takes any number as an index of a ref."""
+    for transform in view.transforms:
+        for index in transform.indices if isinstance(transform, NDIndexer) else ():
+            dtype = getattr(getattr(index, "aval", None), "dtype", None)
+            if dtype is not None and dtype.kind not in "iu":
+                raise KernelTypeError(
+                    f"{step.source} {step.equation.primitive.name}: an index of {step.refs[view.ref].name} is "
+                    f"{dtype.name}; indices are integers. Convert it with .astype(jnp.int32)."
+                )
 
 
 def _is_transposed(view: View) -> bool:

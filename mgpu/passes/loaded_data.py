@@ -22,6 +22,7 @@ from mgpu.passes.recorded_loops import body_region, carried_variables
 _LOADS = {"copy_gmem_to_smem": 1, "copy_smem_to_gmem": 1, "wgmma": 0}
 """For each operation that moves no values, which of its operands it would have written."""
 
+_TMA_OPERATIONS = ("copy_gmem_to_smem", "copy_smem_to_gmem", "async_prefetch")
 _STORES = ("swap", "addupdate", "store", "atomic", "async_store_smem")
 _PREDICATED = ("copy_gmem_to_smem", "copy_smem_to_gmem", "async_prefetch", "barrier_arrive")
 _BY_VALUE = ("delay", "semaphore_signal", "semaphore_wait", "mgpu_semaphore_signal", "mgpu_semaphore_wait")
@@ -41,6 +42,22 @@ def check_time_only(program: KernelProgram) -> None:
                     f"{step.source} kernel {program.name}: {what} depends on data that the kernel loads, and "
                     "numerics=False simulates time without values. Use numerics=True, or read it from GMEM directly."
                 )
+
+
+def find_read_operands(program: KernelProgram) -> frozenset[int]:
+    """Returns the numbers of the GMEM operands that a kernel accesses by itself, or that an output begins as.
+
+    When time alone is simulated, nobody asks for the values of the others.
+    """
+    found = {number for number, _ in program.input_output_aliases}
+    for step in walk(program):
+        equation = step.equation
+        if regions_of(equation) or equation.primitive.name in _TMA_OPERATIONS:
+            continue
+        variables = [atom for atom in equation.invars if not isinstance(atom, jex_core.Literal)]
+        accessed = [step.refs[variable] for variable in variables if variable in step.refs]
+        found.update(allocation.number for allocation in accessed if not allocation.path)
+    return frozenset(found)
 
 
 def find_loaded(program: KernelProgram) -> LoadedData:

@@ -11,9 +11,11 @@ from mgpu.frontend.program import KernelProgram
 from mgpu.frontend.regions import walk
 from mgpu.jax_internals import AbstractRef, SourceLine
 from mgpu.sim.compile.compiler import WarpgroupCode
-from mgpu.sim.deadlock_hints import GENERAL, find_hint
+from mgpu.sim.deadlock_hints import GENERAL, Waits, find_hint, find_semaphore_hint, needs_all_ctas
 from mgpu.sim.engine import Runaway
 from mgpu.sim.mbarrier import BarrierWait, Mbarrier
+from mgpu.sim.races import Race
+from mgpu.sim.races.cta import THREADS_PER_WARPGROUP
 from mgpu.sim.semaphore import SemaphoreWait
 from mgpu.sim.warpgroup import Warpgroup
 from mgpu.sites import Site, SiteKind
@@ -27,6 +29,7 @@ def explain(
     kernel: str,
     running: Sequence[Warpgroup] = (),
     so_far: str = "",
+    races: Sequence[Race] = (),
 ) -> Exception:
     """Returns the error to raise for an exception of a run: with the user's source line.
 
@@ -36,15 +39,16 @@ def explain(
       kernel: name of the kernel.
       running: warpgroups that have been started and are not done.
       so_far: how far the run came (`how_far`), told of a `Runaway`.
+      races: found so far.
     """
     if isinstance(error, Runaway):
-        return _explain_runaway(error, codes, kernel, running, so_far)
+        return _explain_runaway(error, codes, kernel, running, so_far + _before(races))
     line = _line_of(error.__traceback__, codes)
     if line is None:
         return error
     if isinstance(error, MgpuError):
-        return type(error)(f"{line} kernel {kernel}: {error}")
-    return SimulationError(f"{line} kernel {kernel}: {type(error).__name__}: {error}")
+        return type(error)(f"{line} kernel {kernel}: {error}{_before(races)}")
+    return SimulationError(f"{line} kernel {kernel}: {type(error).__name__}: {error}{_before(races)}")
 
 
 def _explain_runaway(
@@ -92,6 +96,7 @@ def deadlock(
     sites: Sequence[Site] = (),
     signals: Sequence[tuple[str, SourceLine]] = (),
     num_outside: int = 0,
+    races: Sequence[Race] = (),
 ) -> DeadlockError:
     """Returns the error for a run in which nothing happens any more although warpgroups have not finished.
 
@@ -103,6 +108,7 @@ def deadlock(
       sites: the program's sites, to tell who could have arrived.
       signals: names of semaphores and the lines that signal them (`find_signals`).
       num_outside: CTAs that have not begun.
+      races: found so far.
     """
     stuck = [warpgroup for warpgroup in warpgroups if not warpgroup.process.done]
     parties = [party for warpgroup in stuck for party in (warpgroup, *warpgroup.running_warps())]
@@ -123,15 +129,39 @@ def deadlock(
     arrivals, hints = _possible_arrivals(parties, warpgroups, codes, sites)
     lines += arrivals
     lines += _possible_signals(parties, signals)
+    hints += _semaphore_hints(parties)
     if num_outside:
-        lines.append(f"  {num_outside} CTAs have not begun: an SM takes one when another exits; none may wait for it")
+        lines.append(f"  {num_outside:,} CTAs have not begun: an SM takes one when another exits")
+        if any(_needs_others(party) for party in parties):
+            hints = [needs_all_ctas(len(stuck_ctas), num_outside)]
     waiting = "one warpgroup waits" if len(stuck) == 1 else f"{len(stuck)} warpgroups wait"
     return DeadlockError(
         f"kernel {kernel}: deadlock at cycle {now:,}: {waiting} for what nobody will do any more.\n"
         + "\n".join(lines)
         + "\n"
         + ("\n".join(hints) or GENERAL)
+        + _before(races)
     )
+
+
+def _semaphore_hints(parties: Sequence[Warpgroup]) -> list[str]:
+    reasons = [party.process.waiting_on for party in parties]
+    found = [find_semaphore_hint(each.semaphore, each.value) for each in reasons if isinstance(each, SemaphoreWait)]
+    return list(dict.fromkeys(filter(None, found)))[:1]
+
+
+def _before(races: Sequence[Race]) -> str:
+    """Returns what a report of a failure says of the races before it, which may be its cause."""
+    if not races:
+        return ""
+    more = f"\nand {len(races) - 1} more." if len(races) > 1 else ""
+    return f"\nBefore that, and perhaps its cause: {races[0]}{more}"
+
+
+def _needs_others(party: Warpgroup) -> bool:
+    """True if a party waits for what a CTA may do that has not begun: a signal of a semaphore that all share."""
+    reason = party.process.waiting_on
+    return isinstance(reason, SemaphoreWait) and reason.semaphore.is_global
 
 
 def _possible_arrivals(
@@ -146,15 +176,16 @@ def _possible_arrivals(
       These lines, and what to look at first.
     """
     ctas = [cta.index for _, cta in sorted(stuck[0].cta.cluster.items())]
-    waiting = [(party.index, party.process.waiting_on) for party in stuck if party.cta.index in ctas]
+    waiting = [(party, party.process.waiting_on) for party in stuck if party.cta.index in ctas]
+    is_short = any(isinstance(reason, BarrierWait) and reason.barrier.tx_bytes for _, reason in waiting)
     here = {
         index: [one for cta in ctas for one in warpgroups if (one.cta.index, one.index) == (cta, index)]
         for index in range(len(codes))
     }
-    awaited: dict[str, list[tuple[int, Mbarrier]]] = {}
-    for index, reason in waiting:
+    awaited: dict[str, list[tuple[Warpgroup, Mbarrier]]] = {}
+    for party, reason in waiting:
         if isinstance(reason, BarrierWait):
-            awaited.setdefault(reason.barrier.label.partition("[")[0], []).append((index, reason.barrier))
+            awaited.setdefault(reason.barrier.label.partition("[")[0], []).append((party, reason.barrier))
     lines, hints = [], []
     for name, waits in awaited.items():
         places = [
@@ -173,10 +204,19 @@ def _possible_arrivals(
         lines.append(f"  arrivals on {name} come from: " + ("; ".join(found[:_MOST_LINES]) or "nowhere"))
         finished = [all(one.process.done for one in here[index]) for _, index in places]
         by_copies = all(site.kind is SiteKind.TMA_LOAD for site, _ in places)
-        for waiter, barrier in waits:
-            by_waiter = all(index == waiter for _, index in places) and len(ctas) == 1
-            hints.append(find_hint(barrier, finished, by_copies=by_copies, by_waiter=by_waiter))
+        for party, barrier in waits:
+            by_waiter = all(index == party.index for _, index in places) and len(ctas) == 1
+            if barrier.tx_bytes or not is_short:  # where bytes are missing, all else follows from that
+                hints.append(
+                    find_hint(barrier, finished, by_copies=by_copies, by_waiter=by_waiter, waits=_waits(party))
+                )
     return lines, list(dict.fromkeys(filter(None, hints)))[:_MOST_HINTS]
+
+
+def _waits(party: Warpgroup) -> Waits:
+    """Returns how often a party has waited on each barrier of its CTA; nothing if nobody watches it."""
+    races = party.cta.races
+    return {} if races is None else races.waits(THREADS_PER_WARPGROUP * party.index + 1 + party.warp)
 
 
 def _states(found: Sequence[Warpgroup], codes: Sequence[WarpgroupCode], ctas: Sequence[int]) -> str:

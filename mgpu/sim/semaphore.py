@@ -36,17 +36,23 @@ class Semaphore:
 
     Attributes:
       count: its value.
+      taken: what waits have taken from it.
     """
 
-    __slots__ = ("_engine", "_hop_cycles", "_waiters", "count", "is_global", "label")
+    __slots__ = ("_engine", "_hop_cycles", "_waiters", "count", "is_global", "label", "taken")
 
     def __init__(self, engine: Engine, device: Device, label: str, *, is_global: bool = False) -> None:
         self.label = label
         self.is_global = is_global
-        self.count = 0
+        self.count = self.taken = 0
         self._engine = engine
         self._hop_cycles = device.cycles(device.gmem_semaphore_hop_ns)
         self._waiters: deque[tuple[Process, int, bool]] = deque()
+
+    @property
+    def signalled(self) -> int:
+        """Sum of all signals so far."""
+        return self.count + self.taken
 
     def signal(self, increment: int) -> None:
         """Adds to the counter and wakes the waiters, in order of arrival, for whom it is now enough.
@@ -63,7 +69,7 @@ class Semaphore:
         still_waiting: deque[tuple[Process, int, bool]] = deque()
         for process, value, decrement in self._waiters:
             if self.count >= value:
-                self.count -= value if decrement else 0
+                self._take(value, decrement)
                 self._engine.wake(process, at)
             else:
                 still_waiting.append((process, value, decrement))
@@ -72,8 +78,13 @@ class Semaphore:
     def wait(self, process: Process, value: int, decrement: bool) -> bool:
         """Returns True if the counter has reached `value`; else the process must park, and will be woken."""
         if self.count >= value:
-            self.count -= value if decrement else 0
+            self._take(value, decrement)
             return True
         process.waiting_on = SemaphoreWait(self, value)
         self._waiters.append((process, value, decrement))
         return False
+
+    def _take(self, value: int, decrement: bool) -> None:
+        if decrement:
+            self.count -= value
+            self.taken += value

@@ -20,7 +20,7 @@ from mgpu.passes.budget import Budget, plan_budget
 from mgpu.passes.checks import check_program
 from mgpu.passes.launch_size import check_grid, check_memory
 from mgpu.passes.layouts import check_layouts
-from mgpu.passes.loaded_data import check_time_only
+from mgpu.passes.loaded_data import check_time_only, find_read_operands
 from mgpu.passes.sites import SitePlan, plan_sites
 from mgpu.sim.activity import Activity
 from mgpu.sim.capture_writer import FinishedTrack, make_capture
@@ -39,7 +39,7 @@ from mgpu.sim.machine import Cta, CtaResources, Machine
 from mgpu.sim.multiplier import new_multiplier
 from mgpu.sim.options import InterpretGPUParams
 from mgpu.sim.process_settings import simulation_settings
-from mgpu.sim.progress import HowFar, show_progress
+from mgpu.sim.progress import HowFar, LongRunWatch, show_progress
 from mgpu.sim.races import Race, UnwrittenRead, Watchers
 from mgpu.sim.races.shadow import Boxes
 from mgpu.sim.recorder import Recorder
@@ -65,6 +65,7 @@ class PreparedKernel:
     detect_races: bool = False
     written_operands: frozenset[int] = frozenset()
     has_warps: bool = False  # whether warps leave their warpgroup
+    valued_operands: frozenset[int] = frozenset()  # whose values matter
     accessed_boxes: Boxes = dataclasses.field(default_factory=dict)  # found out by launches, for those after them
 
     @property
@@ -117,6 +118,7 @@ def prepare(program: KernelProgram, device: Device, num_sms: int, options: Inter
         detect_races,
         written,
         has_warp_regions(program),
+        frozenset(range(len(program.in_avals))) if options.numerics else find_read_operands(program),
     )
 
 
@@ -186,25 +188,25 @@ class _Run:
     def __init__(self, kernel: PreparedKernel, consts: Sequence[Any], inputs: Sequence[Any]) -> None:
         program = kernel.program
         self.kernel = kernel
-        self.engine = Engine(kernel.options.seed, kernel.options.max_events, interrupts.check())
+        watch = self._watch = LongRunWatch(
+            f"{program.source} kernel {program.name}",
+            self._how_far,
+            kernel.options.max_events,
+            numerics=kernel.options.numerics,
+        )
+        raise_if_pressed = interrupts.check()
+
+        def check() -> None:
+            if raise_if_pressed is not None:
+                raise_if_pressed()
+            watch()
+
+        self.engine = Engine(kernel.options.seed, kernel.options.max_events, check)
         self.machine = Machine(self.engine, kernel.device, kernel.num_sms)
         self.activity = Activity() if program.params.profile_space else None
         self.consts = [to_carrier(np.asarray(value)) for value in consts]
-        self.outputs = [uninitialised(tuple(aval.shape), aval.dtype) for aval in program.out_avals]
-        if not kernel.options.numerics:
-            self.outputs = [np.zeros(aval.shape, carrier_dtype(aval.dtype)) for aval in program.out_avals]
-        self.outputs = [
-            values.astype(aval.dtype) if len(inputs) + number in kernel.byte_exact else values
-            for number, (values, aval) in enumerate(zip(self.outputs, program.out_avals, strict=True))
-        ]
-        # An input that the kernel writes is its own copy: the caller's array is not an output.
-        arrays = [
-            np.array(value, order="C") if number in kernel.written_operands else np.asarray(value)
-            for number, value in enumerate(inputs)
-        ]
-        self.gmem = [
-            array if number in kernel.byte_exact else to_carrier(array) for number, array in enumerate(arrays)
-        ] + self.outputs
+        self.outputs = [self._new_output(number, aval) for number, aval in enumerate(program.out_avals, len(inputs))]
+        self.gmem = [self._operand(number, value) for number, value in enumerate(inputs)] + self.outputs
         for number, output in program.input_output_aliases:
             self.outputs[output][...] = self.gmem[number]
             self.gmem[number] = self.outputs[output]
@@ -256,15 +258,20 @@ class _Run:
             ) from None
         except Exception as error:
             so_far = how_far(len(self.machine.cta_log), launch.num_ctas, self.engine.events)
-            raise explain(error, kernel.codes, kernel.program.name, self._unfinished(), so_far) from error
+            raise explain(
+                error, kernel.codes, kernel.program.name, self._unfinished(), so_far, self._races()
+            ) from error
         finally:
+            self._watch.close()
             if self._multiplier is not None:
                 self._multiplier.close()
         if self.engine.unfinished():
             program = kernel.program
             stuck, signals = self._unfinished(), find_signals(program)
             outside = launch.num_ctas - len(self.machine.cta_log) - len(self._running)
-            raise deadlock(self.engine.now, stuck, kernel.codes, program.name, kernel.plan.sites, signals, outside)
+            raise deadlock(
+                self.engine.now, stuck, kernel.codes, program.name, kernel.plan.sites, signals, outside, self._races()
+            )
         ctas = self.machine.cta_table()
         capture = None
         self.machine.memory.finish(self.engine.now)
@@ -275,16 +282,36 @@ class _Run:
         cycles = int(ctas["end"].max() - ctas["begin"].min())
         tensor_cycles = sum(sm.tensor_core.busy_cycles for sm in self.machine.sms)
         hbm_bytes = traffic.hbm_read_bytes + traffic.hbm_write_bytes
-        races: tuple[Race, ...] = ()
-        unwritten: tuple[UnwrittenRead, ...] = ()
+        races, unwritten = self._races(), ()
         if self._watchers is not None:
-            races, unwritten = self._watchers.races(), self._watchers.unwritten()
+            unwritten = self._watchers.unwritten()
             # A kernel may read more than it uses: only what can be seen in the outputs is told.
             if unwritten and not any(holds_uninitialised(self._watchers.written(each)) for each in self.outputs):
                 unwritten = ()
         return RunResult(
             self._results(), cycles, self.engine.events, capture, ctas, races, unwritten, tensor_cycles, hbm_bytes
         )
+
+    def _new_output(self, number: int, aval: Any) -> np.ndarray:
+        """Returns the array of GMEM buffer `number`, an output that nobody has written yet."""
+        is_exact = number in self.kernel.byte_exact
+        if not self.kernel.options.numerics:
+            return np.zeros(aval.shape, aval.dtype if is_exact else carrier_dtype(aval.dtype))
+        values = uninitialised(tuple(aval.shape), aval.dtype)
+        return values.astype(aval.dtype) if is_exact else values
+
+    def _operand(self, number: int, value: Any) -> np.ndarray:
+        """Returns the array of GMEM buffer `number`, an input."""
+        kernel = self.kernel
+        if number not in kernel.valued_operands:
+            return np.broadcast_to(np.zeros((), carrier_dtype(value.dtype)), value.shape)  # nobody reads the values
+        # An input that the kernel writes is its own copy: the caller's array is not an output.
+        array = np.array(value, order="C") if number in kernel.written_operands else np.asarray(value)
+        return array if number in kernel.byte_exact else to_carrier(array)
+
+    def _races(self) -> tuple[Race, ...]:
+        """Returns the races found so far."""
+        return () if self._watchers is None else self._watchers.races()
 
     def _results(self) -> list[np.ndarray]:
         """Returns the outputs in the program's dtypes."""
@@ -363,6 +390,8 @@ class _Run:
         ]
         if state.races is not None:
             state.races.exit(str(self.kernel.program.source), state.reachable_arrays())
+        if self._watchers is not None:
+            self._watchers.exited(cta.cluster)
         state.exit()
         cta.exit()
 
@@ -372,4 +401,4 @@ class _Run:
         turns = [[one.turn for one in warpgroups if one.turn[1] > 0] for warpgroups in list(self._running.values())]
         running = sum(min((turn / of for turn, of in each), default=0.0) for each in turns)
         simulated_us = self.engine.now / self.kernel.device.clock_hz * 1e6
-        return HowFar(done, num_ctas, min(1.0, (done + running) / num_ctas), simulated_us)
+        return HowFar(done, num_ctas, min(1.0, (done + running) / num_ctas), simulated_us, self.engine.events)

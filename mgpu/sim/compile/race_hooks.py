@@ -305,7 +305,15 @@ def _extent(context: Context, allocation: Allocation) -> Extent:
     return Extent(begin, row_bytes, rows, sides)
 
 
-def note_semaphore(context: Context, event: str, semaphore: str) -> None:
-    """Emits a signal of a semaphore, or what acquires those of others: "signal" or "acquire"."""
+def note_semaphore(context: Context, event: str, semaphore: str, needed: str = "") -> None:
+    """Emits a signal of a semaphore, or what acquires those of others.
+
+    Args:
+      context: what is being compiled.
+      event: "signal" or "acquire".
+      semaphore: expression of it.
+      needed: expression of the sum of signals that was waited for; "" where its value was read.
+    """
     if context.options.detect_races and context.options.written_operands:
-        context.emitter.line(f"global_races.{event}({thread_number(context)}, {semaphore})")
+        arguments = ", ".join(filter(None, (str(thread_number(context)), semaphore, needed)))
+        context.emitter.line(f"global_races.{event}({arguments})")

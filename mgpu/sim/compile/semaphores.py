@@ -57,7 +57,8 @@ def _wait_one(context: Context, path: Path, view: View, value: str, *, decrement
     record(context, site, Edge.BEGIN)
     context.emitter.flush()
     context.emitter.line(f"if not {semaphore}.wait(process, {value}, {decrement}): yield None")
-    note_semaphore(context, "acquire", semaphore)
+    # What this wait has taken is in `taken`; so is what others took meanwhile, which only makes it tell of more.
+    note_semaphore(context, "acquire", semaphore, f"{semaphore}.taken" + ("" if decrement else f" + {value}"))
     # An acquiring read of the counter, which lies in L2.
     context.emitter.spend(cycles=context.device.l2_latency_cycles)
     record(context, site, Edge.END)

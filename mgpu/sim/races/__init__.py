@@ -27,8 +27,9 @@ Two deliberate leniences: a read by a warpgroup that an arrival hands over needs
 what was read, since it has its value by then; and atomics do not race with atomics.
 
 `report.py` words what is found, `shadow.py` remembers what was done to which bytes, `reuse.py` hands that over from
-scope to scope, `clocks.py` says who knows what, `detector.py` compares the two. `cta.py` watches a CTA in full;
-`cluster.py` watches only what clusters do to each other in GMEM, which is cheap.
+scope to scope, `clocks.py` says who knows what, `signals.py` what a semaphore tells, and `detector.py`
+compares. `cta.py` watches a CTA in full; `cluster.py` watches only what clusters do to each other in GMEM, which is
+cheap.
 """
 
 from mgpu.sim.races.cta import CtaRaces

@@ -84,6 +84,50 @@ class Party:
             into.update(self.clock)
         self.clock[self.agent] += 1
 
+    def news_for(self, clock: Clock) -> Clock:
+        """Returns the part of what this party knows that a clock does not."""
+        get = clock.get
+        return {agent: time for agent, time in self.clock.items() if get(agent, 0) < time}
+
+
+class ClusterParty(Party):
+    """A cluster, which only semaphores order: mostly one of them, which very many clusters signal and wait on.
+
+    While all that a party knows, but for its own time, comes from one clock, that clock knows it, too. Then there is
+    only the own time to tell, and what is learnt replaces what was known.
+    """
+
+    __slots__ = ("_has_many_sources", "_source")
+
+    def __init__(self, agents: Agents) -> None:
+        super().__init__(agents)
+        self._source: Clock | None = None
+        self._has_many_sources = False
+
+    def news_for(self, clock: Clock) -> Clock:
+        """Does the same as that of `Party`."""
+        if self._has_many_sources or (self._source is not None and self._source is not clock):
+            return super().news_for(clock)
+        return {self.agent: self.clock[self.agent]}
+
+    def learn(self, source: Clock, known: Clock) -> None:
+        """Adds to what this party knows.
+
+        Args:
+          source: all that the signals of a semaphore know together, always the same object.
+          known: what is learnt: `source` itself, or less.
+        """
+        if self._source is None:
+            self._source = source
+        if self._source is not source:
+            self._has_many_sources = True
+        if self._has_many_sources or known is not source:
+            join(self.clock, known)
+            return
+        own = self.clock[self.agent]
+        self.clock.update(known)
+        self.clock[self.agent] = own
+
 
 class Thread(Party):
     """A warpgroup, or a warp of one.
@@ -120,18 +164,36 @@ class BarrierClock:
       storer: the agent of the remote stores that complete on it.
       published: what those know who wait for the newest complete phase. Earlier phases are included: arrivals are
         atomic operations on one object, so a waiter also synchronises with the releases before.
+      waits: how often each agent has waited.
     """
 
-    __slots__ = ("_arrivers", "_arriving", "_messages", "_publishers", "loader", "owner", "published", "storer")
+    __slots__ = (
+        "_arrivers",
+        "_arriving",
+        "_messages",
+        "_publishers",
+        "loader",
+        "owner",
+        "published",
+        "storer",
+        "waits",
+    )
 
     def __init__(self, owner: int, loader: int, storer: int) -> None:
         self.owner = owner
         self.loader, self.storer = loader, storer
         self.published: Clock = {}
+        self.waits: dict[int, int] = {}
         self._publishers: set[int] = set()  # asked, never iterated
         self._arriving: Clock = {}  # what the arrivals of the current phase know
         self._arrivers: set[int] = set()
         self._messages: dict[Any, deque[tuple[int, Clock]]] = {}
+
+    def waited(self, thread: Thread) -> None:
+        """Notes that a thread has seen a phase complete."""
+        agent = thread.agent
+        self.waits[agent] = self.waits.get(agent, 0) + 1
+        join(thread.clock, self.published)
 
     def arrive(self, thread: Thread) -> None:
         """Notes an arrival that takes effect at once."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from mgpu.sim.races.clocks import Clock, Party, join
+from mgpu.sim.races.clocks import Clock, ClusterParty
 from mgpu.sim.races.detector import LaunchRaces
 from mgpu.sim.races.report import TMA_REDUCTION, Access, Place
 from mgpu.sim.races.shadow import Index
+from mgpu.sim.semaphore import Semaphore
 
 
 class ClusterRaces:
@@ -26,18 +27,18 @@ class ClusterRaces:
 
     __slots__ = ("_cluster", "_cta", "_launch", "_parties")
 
-    def __init__(self, launch: LaunchRaces, parties: dict[int, Party], cta: int, cluster: int) -> None:
+    def __init__(self, launch: LaunchRaces, parties: dict[int, ClusterParty], cta: int, cluster: int) -> None:
         self._launch = launch
         self._parties = parties
         self._cta = cta
         self._cluster = cluster
 
     @property
-    def _party(self) -> Party:
+    def _party(self) -> ClusterParty:
         """The cluster's agent."""
         party = self._parties.get(self._cluster)
         if party is None:
-            party = self._parties[self._cluster] = Party(self._launch.agents)
+            party = self._parties[self._cluster] = ClusterParty(self._launch.agents)
         return party
 
     def _own(self, place: Place) -> tuple[Clock, Access]:
@@ -69,10 +70,10 @@ class ClusterRaces:
         else:
             self.write_global(thread, place, array, index)
 
-    def signal(self, _thread: int, semaphore: object) -> None:
+    def signal(self, _thread: int, semaphore: Semaphore) -> None:
         """See `GlobalRaces`."""
-        self._party.release(self._launch.semaphores.setdefault(semaphore, {}))
+        self._launch.signals_of(semaphore).signal(self._party, semaphore.signalled)
 
-    def acquire(self, _thread: int, semaphore: object) -> None:
+    def acquire(self, _thread: int, semaphore: Semaphore, needed: int | None = None) -> None:
         """See `GlobalRaces`."""
-        join(self._party.clock, self._launch.semaphores.get(semaphore, {}))
+        self._launch.signals_of(semaphore).teach(self._party, needed)

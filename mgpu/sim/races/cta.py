@@ -22,6 +22,7 @@ from mgpu.sim.races.report import (
 )
 from mgpu.sim.races.reuse import LateArray, ScopeExtents, SmemReuse
 from mgpu.sim.races.shadow import Index
+from mgpu.sim.semaphore import Semaphore
 from mgpu.units import WARPS_PER_WARPGROUP
 
 THREADS_PER_WARPGROUP = 1 + WARPS_PER_WARPGROUP
@@ -225,7 +226,21 @@ class CtaRaces:
 
     def waited(self, thread: int, barrier: object) -> None:
         """A thread has seen a phase of a barrier complete."""
-        join(self._threads[thread].clock, self._memory.barriers[barrier].published)
+        self._memory.barriers[barrier].waited(self._threads[thread])
+
+    def waits(self, thread: int) -> dict[str, tuple[int, int]]:
+        """Returns, for each mbarrier of this CTA, how many phases have completed and how often a thread has waited.
+
+        A warp has waited where its warpgroup has. A warpgroup is in that phase in which its first warp is.
+        """
+        warpgroup, warp = divmod(thread, THREADS_PER_WARPGROUP)
+        family = warpgroup * THREADS_PER_WARPGROUP
+        agents = dict.fromkeys(self._threads[one].agent for one in (family, family + max(1, warp)))
+        return {
+            barrier.label: (barrier.phase, sum(clock.waits.get(agent, 0) for agent in agents))
+            for barrier, clock in self._memory.barriers.items()
+            if clock.owner == self._cta  # the newest, where a scope has been entered again
+        }
 
     def meet(self, thread: int) -> None:
         """A warpgroup comes to a barrier of the whole CTA."""
@@ -291,13 +306,13 @@ class CtaRaces:
         change = self._launch.update if place.what == TMA_REDUCTION else self._launch.write
         change(self._launch.gmem, array, index, own.clock, access)
 
-    def signal(self, thread: int, semaphore: object) -> None:
+    def signal(self, thread: int, semaphore: Semaphore) -> None:
         """See `GlobalRaces`."""
-        self._threads[thread].release(self._launch.semaphores.setdefault(semaphore, {}))
+        self._launch.signals_of(semaphore).signal(self._threads[thread], semaphore.signalled)
 
-    def acquire(self, thread: int, semaphore: object) -> None:
+    def acquire(self, thread: int, semaphore: Semaphore, needed: int | None = None) -> None:
         """See `GlobalRaces`."""
-        join(self._threads[thread].clock, self._launch.semaphores.get(semaphore, {}))
+        join(self._threads[thread].clock, self._launch.signals_of(semaphore).known_at(needed))
 
     def exit(self, line: str, buffers: Sequence[np.ndarray]) -> None:
         """The CTA's last warpgroup has ended, at `line`: SMEM must not be in use any more.

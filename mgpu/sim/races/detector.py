@@ -21,6 +21,7 @@ from mgpu.sim.races.report import (
     missing_order,
 )
 from mgpu.sim.races.shadow import Boxes, Index, Shadow, owner_of, region_text
+from mgpu.sim.races.signals import Signals
 
 Shadows = dict[int, Shadow]
 """Shadow memories by the identity of the arrays that show the memory, which they keep alive."""
@@ -38,18 +39,24 @@ class LaunchRaces:
     Attributes:
       agents: hands out numbers.
       gmem: shadows of GMEM arrays.
-      semaphores: what each semaphore's signals know.
     """
 
     def __init__(self, kernel: str, engine: Engine, boxes: Boxes, fresh: Sequence[np.ndarray]) -> None:
         self.agents = Agents()
         self.gmem: Shadows = {}
-        self.semaphores: dict[object, Clock] = {}
+        self._signals: dict[object, Signals] = {}
         self._boxes = boxes
         self._fresh = frozenset(id(owner_of(array)) for array in fresh)  # asked, never iterated
         self._log = RaceLog(kernel)
         self._engine = engine
         self._exits: dict[tuple[str, str, int], Place] = {}
+
+    def signals_of(self, semaphore: object) -> Signals:
+        """Returns what the signals of a semaphore tell."""
+        signals = self._signals.get(semaphore)
+        if signals is None:
+            signals = self._signals[semaphore] = Signals()
+        return signals
 
     def races(self) -> tuple[Race, ...]:
         """Returns what has been found, in the order in which it was."""
@@ -79,7 +86,10 @@ class LaunchRaces:
                 self._note_unwritten(shadows, array, index, access)
             if state.atomics:
                 self._compare(state.atomics.values(), array, index, clock, access)
-            state.reads[access.agent] = access
+            if state.reads:
+                state.reads[access.agent] = access
+            else:
+                state.reads = {access.agent: access}
 
     def write(self, shadows: Shadows, array: np.ndarray, index: Index, clock: Clock, access: Access) -> None:
         """Notes a write by somebody who knows `clock`, and compares it with all earlier accesses."""
@@ -98,7 +108,10 @@ class LaunchRaces:
             if state.write is not None:
                 self._compare_write(state.write, array, index, clock, access)
             self._compare(state.reads.values(), array, index, clock, access)
-            state.atomics[access.agent] = access
+            if state.atomics:
+                state.atomics[access.agent] = access
+            else:
+                state.atomics = {access.agent: access}
 
     def free(self, shadows: Shadows, array: np.ndarray, known: Clock, access: Access) -> None:
         """Notes that memory ends, at an access that nobody knows of, and compares that with what other CTAs did to it.

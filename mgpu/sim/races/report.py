@@ -194,7 +194,9 @@ def missing_order(first: Access, second: Access) -> str:
     if before.what == TMA_LOAD:
         return f"Needs {wait} before this access."
     if first.cta == second.cta and before.who == after.who:
-        return f"Needs {wait or 'an order of the two'} in between."
+        is_slot = before.what == WGMMA and after.what == TMA_LOAD
+        kept = " (or, in emit_pipeline, a larger delay_release)" if is_slot else ""
+        return f"Needs {wait or 'an order of the two'}{kept} in between."
     if first.cta == second.cta:
         hand_over = f"barrier_arrive by {before.who} and barrier_wait by {after.who}"
     else:
@@ -219,7 +221,8 @@ def _between_clusters(first: Access, second: Access) -> str:
     wait = _own_wait(first.place)
     return (
         f"Needs a part of {second.place.buffer} for each CTA, or {wait + ', then ' if wait else ''}semaphore_signal by "
-        f"CTA {first.cta} and semaphore_wait by CTA {second.cta} in between, on a semaphore of pl.get_global"
+        f"CTA {first.cta} and semaphore_wait by CTA {second.cta} in between, on a semaphore of pl.get_global, for a "
+        "value that takes that signal"
         + (", or atomics." if "read" not in (first.place.what, second.place.what) else ".")
     )
 

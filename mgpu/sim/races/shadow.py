@@ -10,7 +10,8 @@ of bytes.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -42,25 +43,33 @@ class BoxUnits:
         self.found: tuple[tuple[int, ...] | None, tuple[Any, ...]] = (None, ())  # threads may share it
 
 
+_NOTHING: Any = MappingProxyType({})
+
+
 class State:
     """What has happened to some units.
 
     Attributes:
       write: the last write.
-      reads, atomics: since then, the last one of each agent.
+      reads, atomics: since then, the last one of each agent. Only those that hold something may be added to: the empty
+        one is shared, since a large grid has very many states.
     """
 
     __slots__ = ("atomics", "reads", "write")
 
     def __init__(self) -> None:
         self.write: Access | None = None
-        self.reads: dict[int, Access] = {}
-        self.atomics: dict[int, Access] = {}
+        self.reads: dict[int, Access] = _NOTHING
+        self.atomics: dict[int, Access] = _NOTHING
 
     def copy(self) -> State:
         """Returns a state of its own with the same history."""
         other = State()
-        other.write, other.reads, other.atomics = self.write, dict(self.reads), dict(self.atomics)
+        other.write = self.write
+        if self.reads:
+            other.reads = dict(self.reads)
+        if self.atomics:
+            other.atomics = dict(self.atomics)
         return other
 
     def in_flight(self, known: Clock) -> State | None:
@@ -82,10 +91,17 @@ class State:
             self.write = other.write
         elif other.write is not None:
             reads.append(other.write)
-        for mine, theirs in ((self.reads, reads), (self.atomics, other.atomics.values())):
-            for access in theirs:
-                if access.agent not in mine or mine[access.agent].time < access.time:
-                    mine[access.agent] = access
+        self.reads = _newest(self.reads, reads)
+        self.atomics = _newest(self.atomics, other.atomics.values())
+
+
+def _newest(mine: Mapping[int, Access], theirs: Iterable[Access]) -> dict[int, Access]:
+    """Returns the last access of each agent."""
+    found = dict(mine)
+    for access in theirs:
+        if access.agent not in found or found[access.agent].time < access.time:
+            found[access.agent] = access
+    return found
 
 
 def is_ahead(access: Access, known: Clock) -> bool:

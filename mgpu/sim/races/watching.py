@@ -8,12 +8,13 @@ from typing import Protocol
 import numpy as np
 
 from mgpu.sim.engine import Engine
-from mgpu.sim.races.clocks import Party
+from mgpu.sim.races.clocks import ClusterParty
 from mgpu.sim.races.cluster import ClusterRaces
 from mgpu.sim.races.cta import ClusterMemory, CtaRaces
 from mgpu.sim.races.detector import LaunchRaces
 from mgpu.sim.races.report import Place, Race, UnwrittenRead
 from mgpu.sim.races.shadow import Boxes, Index
+from mgpu.sim.semaphore import Semaphore
 
 WATCHED_CTAS = 4
 """CTAs of a launch that are watched in full unless all are asked for: they run the same code as the others."""
@@ -52,12 +53,12 @@ class GlobalRaces(Protocol):
         """The TMA store that was begun last writes a region, or changes it by a reduction."""
         ...
 
-    def signal(self, thread: int, semaphore: object, /) -> None:
-        """A warpgroup adds to a semaphore."""
+    def signal(self, thread: int, semaphore: Semaphore, /) -> None:
+        """A warpgroup is about to add to a semaphore."""
         ...
 
-    def acquire(self, thread: int, semaphore: object, /) -> None:
-        """A warpgroup has waited on a semaphore, or read it."""
+    def acquire(self, thread: int, semaphore: Semaphore, needed: int | None = None, /) -> None:
+        """A warpgroup has waited on a semaphore until its signals added up to `needed`, or has read it."""
         ...
 
 
@@ -95,7 +96,8 @@ class Watchers:
         self._has_warps = has_warps
         self._watched = frozenset(range(num_clusters)) if watch_all else sampled_clusters(num_clusters, cluster_size)
         self._memories: dict[int, ClusterMemory] = {}
-        self._parties: dict[int, Party] = {}
+        self._parties: dict[int, ClusterParty] = {}  # of clusters that run, and are not watched in full
+        self._running: dict[int, int] = {}  # CTAs that have not exited, of clusters of which others have
 
     def of_cta(self, cta: int, cluster: int) -> tuple[CtaRaces | None, GlobalRaces]:
         """Returns what watches a CTA's own memory, None if nothing does, and what watches its accesses to GMEM."""
@@ -104,6 +106,14 @@ class Watchers:
             races = CtaRaces(self._launch, memory, cta, cluster, self._num_warpgroups, self._has_warps)
             return races, races
         return None, ClusterRaces(self._launch, self._parties, cta, cluster)
+
+    def exited(self, cluster: int) -> None:
+        """Notes that a CTA of a cluster has exited. What the cluster did stays; what it knew goes with its last CTA."""
+        running = self._running.pop(cluster, self._cluster_size) - 1
+        if running:
+            self._running[cluster] = running
+        else:
+            self._parties.pop(cluster, None)
 
     def races(self) -> tuple[Race, ...]:
         """Returns what has been found, in the order in which it was."""

@@ -58,3 +58,41 @@ def test_a_cluster_barrier_without_axes_is_one_of_its_own_cta():
     out = jax.ShapeDtypeStruct((2, 4), jnp.int32)
     kernel = mgpu.kernel(body, out_type=out, scratch_types=[mgpu.ClusterBarrier(collective_axes=())], **CLUSTER)
     np.testing.assert_array_equal(kernel(), [[0] * 4, [1] * 4])
+
+
+# JAX 0.12 notices it while it traces; then the line is that of the scope.
+OUTSIDE = r"^test_scopes\.py:\d+ (kernel body|get|barrier_arrive): .* is used outside of its function.* run_scoped"
+
+
+def test_a_ref_that_outlives_its_scope():
+    kept = []
+
+    def body(out):
+        pl.run_scoped(kept.append, mgpu.SMEM((4,), jnp.int32))
+        out[...] = kept[0][...]
+
+    with pytest.raises(KernelTypeError, match=OUTSIDE):
+        mgpu.kernel(body, out_type=OUT)()
+
+
+def test_a_slot_that_outlives_its_step():
+    kept = []
+
+    def body(x, out):
+        specs = [mgpu.BlockSpec((4,), lambda i: (i,))]
+        mgpu.emit_pipeline(lambda _, slot: kept.append(slot), grid=(2,), in_specs=specs, max_concurrent_steps=2)(x)
+        out[...] = kept[0][...]
+
+    with pytest.raises(KernelTypeError, match=OUTSIDE):
+        mgpu.kernel(body, out_type=OUT)(jnp.zeros((8,), jnp.int32))
+
+
+def test_a_barrier_that_outlives_its_scope():
+    kept = []
+
+    def body(out):
+        pl.run_scoped(kept.append, mgpu.Barrier())
+        mgpu.barrier_arrive(kept[0])
+
+    with pytest.raises(KernelTypeError, match=OUTSIDE):
+        mgpu.kernel(body, out_type=OUT)()

@@ -292,5 +292,6 @@ def test_what_is_needed_between_clusters_names_the_way_out():
 
     needs = needed(find_races(body, (4,), grid=(2,), grid_names=("cta",)))
     assert needs.endswith(
-        "semaphore_signal by CTA 0 and semaphore_wait by CTA 1 in between, on a semaphore of pl.get_global, or atomics."
+        "semaphore_signal by CTA 0 and semaphore_wait by CTA 1 in between, on a semaphore of pl.get_global, for a "
+        "value that takes that signal, or atomics."
     )

@@ -233,7 +233,7 @@ def test_where_bytes_of_one_buffer_lie_in_another(old, new, region, expected):
         reader, 1, Place("TMA store", "", "", 0, view=lambda array: array[(*np.index_exp[region], ...)]), 0, 0
     )
     for state in shadows[id(before)].own(read.place, before, ()):
-        state.reads[reader] = read
+        state.reads = {reader: read}
     reuse, shadow_of = SmemReuse(), lambda array: shadows[id(array)]
     reuse.enter(ScopeExtents((0, 1), (old,)), (Made(before),), {}, shadow_of)
     reuse.enter(ScopeExtents((0, 2), (new,)), (Made(after),), {}, shadow_of)

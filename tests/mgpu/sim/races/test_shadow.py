@@ -74,7 +74,7 @@ def test_shadow_remembers_for_every_byte_its_last_write_and_the_reads_since(acce
         got = {(s.write.time if s.write else 0, frozenset(r.time for r in s.reads.values())) for s in found}
         assert got == expected
         for state in found if kind == "r" else ():
-            state.reads[access.agent] = access
+            state.reads = {**state.reads, access.agent: access}
         for number in set(model[bytes_touched].tolist()):
             write, reads = histories[number]
             new = len(histories)

@@ -25,7 +25,8 @@ def make_kernel(ctas, rounds, by_tma, mistake, seed):
             place = number * ctas + cta
 
             def wait():
-                pl.when(place > 0)(lambda: mgpu.semaphore_wait(token, place, decrement=False))
+                needed = place - int(mistake == "wait for one signal too few")
+                pl.when(place > 0)(lambda: mgpu.semaphore_wait(token, needed, decrement=False))
 
             if mistake not in ("no wait", "wait after reading"):
                 wait()
@@ -77,7 +78,14 @@ def test_legal_turns_are_right_under_every_seed_and_quiet(ctas, rounds, by_tma, 
 
 @pytest.mark.parametrize(
     "mistake",
-    ["no wait", "wait after reading", "no signal", "signal before the store is done", "wait for reading only"],
+    [
+        "no wait",
+        "wait after reading",
+        "wait for one signal too few",
+        "no signal",
+        "signal before the store is done",
+        "wait for reading only",
+    ],
 )
 @given(**RINGS)
 @settings(max_examples=4, deadline=None)
