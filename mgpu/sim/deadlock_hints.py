@@ -89,7 +89,8 @@ def find_hint(
     if barrier.phase == 0 and not any(have_finished) and not by_copies:
         return (
             f"Nobody who arrives on {name} gets that far before {barrier.label} completes for the first time. If it "
-            "tells that a slot is free, slots are free in the beginning: wait only before a slot is used again."
+            "tells that a slot is free, slots are free in the beginning: wait only before a slot is used again, and "
+            "arrive after each use."
         )
     return _find_hint_of_order(barrier, name, waits) or _find_hint_of_count(barrier, name, have_finished, waits)
 

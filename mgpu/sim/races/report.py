@@ -34,7 +34,7 @@ class Place:
     warpgroup: int
     warp: int | None = None
     space: str = "SMEM"
-    view: Callable[..., np.ndarray] = np.asarray
+    view: Callable[..., np.ndarray] = dataclasses.field(default=np.asarray, repr=False)
     is_asynchronous: bool = dataclasses.field(init=False)
     """Whether another unit makes the access (in the asynchronous proxy)."""
 

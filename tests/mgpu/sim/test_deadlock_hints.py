@@ -64,7 +64,9 @@ def test_a_barrier_on_which_nothing_arrives():
 def test_slots_that_are_free_in_the_beginning():
     last = ring(first_wait=0, release=True).splitlines()[-1]
     assert last.startswith("Nobody who arrives on empty gets that far before empty[0] completes for the first time.")
-    assert last.endswith("slots are free in the beginning: wait only before a slot is used again.")
+    assert last.endswith(
+        "slots are free in the beginning: wait only before a slot is used again, and arrive after each use."
+    )
 
 
 def test_a_wait_on_another_slot_than_the_load():

@@ -91,6 +91,7 @@ def test_a_report_names_both_lines_the_buffer_and_what_is_missing():
     assert race.first.line != race.second.line
     assert race.needs == "Needs commit_smem() after the write, before this access."
     assert str(race).startswith("kernel body: race in CTA 0")
+    assert "<function" not in repr(race)
     mgpu.reset()
     assert mgpu.get_races() == ()
 
