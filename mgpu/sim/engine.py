@@ -252,7 +252,8 @@ class Engine:
             on_exit()
 
     def _runaway(self, target: object) -> Runaway:
+        who = target.name if isinstance(target, Process) else target
         return Runaway(
-            f"runaway simulation: {self._max_events} events were processed up to cycle {self.now}, and {target} goes "
+            f"runaway simulation: {self._max_events:,} events were processed up to cycle {self.now:,}, and {who} goes "
             "on. A loop of the kernel may never end; otherwise raise max_events."
         )

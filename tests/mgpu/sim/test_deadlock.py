@@ -188,7 +188,7 @@ def test_a_loop_that_never_ends_stops_at_the_limit_and_is_named(max_events):
     with pytest.raises(mgpu.errors.SimulationError) as caught:
         run(body, interpret=mgpu.InterpretGPUParams(max_events=max_events))
     text = str(caught.value)
-    assert f"kernel body: runaway simulation: {max_events} events" in text
+    assert f"kernel body: runaway simulation: {max_events:,} events" in text
     assert "raise max_events. 0 of 1 CTAs have exited." in text
     assert re.search(r"What goes on:\n  warpgroup 0 at test_deadlock\.py:\d+: CTA 0", text)
 
