@@ -18,7 +18,6 @@ from benchmarks.speed.page import write_page
 
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / "results.json"
-COMPARED_SIZES = (512, 1024)
 ACTIONS = {"measure": measure, "profile": profile}
 
 
@@ -30,7 +29,7 @@ def _apart(action: str, case: Case) -> dict[str, Any]:
 
 def compare_with_jax(python: str) -> list[dict[str, Any]]:
     """Times JAX's GPU interpret mode beside the simulator, in one process of `python`, which needs JAX 0.12."""
-    return _run([python, "-m", "benchmarks.speed.interpreter", *map(str, COMPARED_SIZES)])
+    return _run([python, "-m", "benchmarks.speed.interpreter"])
 
 
 def _run(command: list[str]) -> list[dict[str, Any]]:

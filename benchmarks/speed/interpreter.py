@@ -1,6 +1,6 @@
 """Times the `jax` package's Hopper matmul twice in one process: by this simulator, and by JAX's GPU interpret mode.
 
-    python -m benchmarks.speed.interpreter 512 1024
+    python -m benchmarks.speed.interpreter [SIZE ...]
 
 Both run warm, one after the other: ours through `mgpu.from_pallas`, with timing, recording and the default checks on.
 JAX has the interpret mode from version 0.12 on. In two rounds, ours is called several times, as a call takes
@@ -29,6 +29,7 @@ from mgpu.launch.gpu_presence import as_if_on_gpu
 
 CONFIG = hopper_matmul_mgpu.TuningConfig(128, 128, 64, max_concurrent_steps=4)
 PROFILE_SPACE = 256
+SIZES = (512, 1024)
 REPEATS = 15
 ROUNDS = 2
 
@@ -90,5 +91,5 @@ def _least(call: Callable[[], Any], repeats: int) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
-    for argument in sys.argv[1:]:
-        print(json.dumps(compare(int(argument))), flush=True)
+    for size in map(int, sys.argv[1:] or SIZES):
+        print(json.dumps(compare(size)), flush=True)
