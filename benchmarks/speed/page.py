@@ -71,6 +71,8 @@ Figures are of `hopper_matmul_mgpu` with recording and checks, unless said other
   compared with arrays of numbers and a table of kinds of rows.
 - **Tiles know their place in GMEM**: to see whether two steps of a loop over k are neighbours costs 1 us less.
 - **Events between two waits are recorded by one call**: 1 to 2 % at 1024^3.
+- **Freed memory stays in the process**, up to 64 MiB: 70 instead of 2,600 page faults and 67 ms instead of 73 ms for a
+  call of 1024^3.
 - **Deflate level 1** for captures, 13.5 ms to 3.5 ms at 1024^3.
 - *Not done:* joining the sleeps on both sides of a branch behind a wait (2 % fewer events at 2048^3, and events of
   equal times change places), tile arithmetic in XLA (a call costs 10 to 50 us, as much as NumPy's operation on a tile),

@@ -1,7 +1,7 @@
-"""What simulations set in the process while any of them runs: BLAS on one thread, and no cyclic collection.
+"""What simulations set in the process: BLAS threads, the cyclic collector, and what becomes of freed memory.
 
-Both settings belong to the process, and several simulations may run in threads: the first one to begin sets them, the
-last one to end restores what was there before.
+While any of them runs, BLAS uses one thread and nothing is collected. Both settings belong to the process, and several
+simulations may run in threads: the first one to begin sets them, the last one to end restores what was there before.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ import gc
 import threading
 from collections.abc import Sequence
 
+import numpy as np
 import threadpoolctl
+
+_LARGEST_LEARNT_BYTES = (32 << 20) - (1 << 16)  # with what malloc adds, below its limit of 32 MiB
 
 
 class _SharedSettings:
@@ -27,6 +30,7 @@ class _SharedSettings:
         with self._lock:
             self._users += 1
             if self._users == 1:
+                _keep_freed_memory()
                 # A tile's matmul is too small for several threads: they spin against each other.
                 libraries = _blas().lib_controllers
                 self._undo.callback(_set_blas_threads, [library.num_threads for library in libraries])
@@ -41,6 +45,16 @@ class _SharedSettings:
             self._users -= 1
             if self._users == 0:
                 self._undo.close()
+
+
+@functools.cache
+def _keep_freed_memory() -> None:
+    """Lets glibc keep up to 64 MiB that are freed, for the next launch: new pages cost a tenth of one of 1024^3.
+
+    It keeps twice as much as the largest block of up to 32 MiB that it has taken from the system by itself and given
+    back (mallopt(3), M_MMAP_THRESHOLD). No page of this one is touched; other C libraries just free it.
+    """
+    np.empty(_LARGEST_LEARNT_BYTES, np.uint8)
 
 
 @functools.cache
