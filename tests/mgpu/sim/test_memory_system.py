@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from mgpu.devices import load_device
 from mgpu.errors import OutOfBoundsError
+from mgpu.sim import l2_blocks
 from mgpu.sim.memory_system import Box, MemorySystem
 
 H100 = load_device("h100")
@@ -326,3 +327,35 @@ def test_a_write_that_fills_sectors_in_parts_takes_the_time_of_what_it_moves():
     memory, buffer = make_memory()
     assert memory.write(0, 0, tile(buffer, 0, 0), moved_bytes=20_000) == 10  # at 2000 B/cycle
     assert memory.counters.l2_write_bytes == 8192
+
+
+ROWS, IS_WRITE = st.sampled_from([8, 8, 64]), st.sampled_from([False, False, False, True])
+REQUESTS = st.tuples(st.integers(0, 60), st.integers(0, 5), st.integers(0, 12), ROWS, IS_WRITE)
+
+
+@given(st.lists(REQUESTS, min_size=30, max_size=200))
+def test_boxes_that_remember_their_blocks_give_the_times_of_new_ones(requests):
+    """A small L2, so that blocks leave it, and boxes of several heights, so that blocks are split on the way."""
+    device = H100.override(l2_bytes=1 << 18)
+    remembering, forgetting = MemorySystem(device), MemorySystem(device)
+    for memory in (remembering, forgetting):
+        memory.add_buffer(1 << 20, 1024)
+    now = 0
+    for gap, sm, place, rows, is_write in requests:
+        now += gap
+        offset = place * 128 % 1024 + place // 8 * 128 * 1024
+        known, fresh = remembering.boxes[0, rows, 128, 1024][offset], Box(0, offset, rows, 128, 1024)
+        if is_write:
+            assert remembering.write(now, sm, known) == forgetting.write(now, sm, fresh)
+        else:
+            assert remembering.read(now, sm, known) == forgetting.read(now, sm, fresh)
+    assert remembering.counters == forgetting.counters
+
+
+def test_boxes_of_an_extent_are_bounded(monkeypatch):
+    monkeypatch.setattr(l2_blocks, "MAX_KNOWN_BOXES", 10)
+    memory = MemorySystem(H100)
+    buffer = memory.add_buffer(1 << 20, 1024)
+    for row in range(100):
+        memory.read(row, 0, memory.boxes[buffer, 8, 128, 1024][row * 1024])
+    assert len(memory.boxes[buffer, 8, 128, 1024]) <= 10
