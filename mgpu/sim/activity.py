@@ -1,8 +1,8 @@
 """The activity log of a launch: what each asynchronous unit did, and every arrival on a barrier.
 
 Rows are logged while the simulation runs and become the tables `UNIT_SPAN_DTYPE` and `ARRIVAL_DTYPE` of
-`mgpu.capture`. They wait in a list, one row's numbers after the other, which is the quickest way to keep them; now and
-then these are packed, since numbers in a list take much room.
+`mgpu.capture`. They wait in an array, one row's numbers after the other. Each row comes as a list: arrays take its
+numbers at once, while they are in the processor's caches, and in half the time that a tuple's would take.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ import numpy as np
 from mgpu.capture import ARRIVAL_DTYPE, UNIT_SPAN_DTYPE
 from mgpu.sim.engine import Engine
 
-_PACKED_AT = 1 << 16  # numbers in a list
-
 _SPAN_ROW = ("unit", "site", "slot", "begin", "end", "bytes", "flops")
 _ARRIVAL_ROW = ("phase", "time", "completes")
 
@@ -25,16 +23,14 @@ _ARRIVAL_ROW = ("phase", "time", "completes")
 class Activity:
     """Append-only log of one launch."""
 
-    __slots__ = ("_arrivals", "_issuers", "_packed_arrivals", "_packed_spans", "_places", "_sources", "_spans")
+    __slots__ = ("_arrivals", "_issuers", "_places", "_sources", "_spans")
 
     def __init__(self) -> None:
-        self._spans: list[int] = []  # number of the issuer, then the columns `_SPAN_ROW`
-        self._packed_spans = array("q")
+        self._spans = array("q")  # number of the issuer, then the columns `_SPAN_ROW`
         self._issuers: list[tuple[int, int, int]] = []  # sm, cta, warpgroup
-        self._arrivals: list[Any] = []  # number of the place, source, then the columns `_ARRIVAL_ROW`
-        self._packed_arrivals = array("q")  # with the number of the source
+        self._arrivals = array("q")  # numbers of the place and of the source, then the columns `_ARRIVAL_ROW`
         self._places: list[tuple[int, int, int, int]] = []  # barrier, slot, cta, sm
-        self._sources: dict[tuple[int, ...], int] = {}
+        self._sources = _Numbers()
 
     def arrival_log(
         self, engine: Engine, barrier: int, slot: int, cta: int, sm: int
@@ -43,14 +39,11 @@ class Activity:
 
         `source` is (source, site) or, for who arrives from another CTA, (source, site, source_cta).
         """
-        rows, place = self._arrivals, len(self._places)
+        append, sources, place = self._arrivals.fromlist, self._sources, len(self._places)
         self._places.append((barrier, slot, cta, sm))
-        extend = rows.extend
 
         def log(_mbarrier: object, source: Any, phase: int, completes: bool) -> None:
-            extend((place, source, phase, engine.now, completes))
-            if len(rows) > _PACKED_AT:
-                self._pack_arrivals()
+            append([place, sources[source], phase, engine.now, completes])
 
         return log
 
@@ -61,38 +54,22 @@ class Activity:
         the operation was issued (-1 if that place is no site), `slot` that of the barrier which it completes (-1 if
         none).
         """
-        rows, issuer = self._spans, len(self._issuers)
+        append, issuer = self._spans.fromlist, len(self._issuers)
         self._issuers.append((sm, cta, warpgroup))
-        extend = rows.extend
 
         def log(unit: int, site: int, slot: int, begin: int, end: int, nbytes: int, flops: int) -> None:
-            extend((issuer, unit, site, slot, begin, end, nbytes, flops))
-            if len(rows) > _PACKED_AT:
-                self._pack_spans()
+            append([issuer, unit, site, slot, begin, end, nbytes, flops])
 
         return log
-
-    def _pack_arrivals(self) -> None:
-        rows, sources = self._arrivals, self._sources
-        width = 2 + len(_ARRIVAL_ROW)
-        rows[1::width] = [sources.setdefault(source, len(sources)) for source in rows[1::width]]
-        self._packed_arrivals.fromlist(rows)
-        rows.clear()
-
-    def _pack_spans(self) -> None:
-        self._packed_spans.fromlist(self._spans)
-        self._spans.clear()
 
     def to_arrays(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns the unit spans sorted by (unit, sm, begin, ...) and the arrivals sorted by (time, cta, barrier, ...).
 
         All columns take part in the order, so the result does not depend on the order of logging.
         """
-        self._pack_spans()
-        issuer, *row = _columns(self._packed_spans, 1 + len(_SPAN_ROW))
+        issuer, *row = _columns(self._spans, 1 + len(_SPAN_ROW))
         spans = _named(_SPAN_ROW, row) | _named(("sm", "cta", "warpgroup"), _table(self._issuers, 3)[issuer].T)
-        self._pack_arrivals()
-        place, source, *row = _columns(self._packed_arrivals, 2 + len(_ARRIVAL_ROW))
+        place, source, *row = _columns(self._arrivals, 2 + len(_ARRIVAL_ROW))
         arrivals = _named(_ARRIVAL_ROW, row)
         arrivals |= _named(("barrier", "slot", "cta", "sm"), _table(self._places, 4)[place].T)
         # Who arrives from within the CTA does not name it.
@@ -103,6 +80,14 @@ class Activity:
             _sorted_table(UNIT_SPAN_DTYPE, spans, ("unit", "sm", "begin")),
             _sorted_table(ARRIVAL_DTYPE, arrivals, ("time", "cta", "barrier", "slot", "phase", "completes")),
         )
+
+
+class _Numbers(dict[tuple[int, ...], int]):
+    """Numbers keys in the order in which they are asked for first."""
+
+    def __missing__(self, key: tuple[int, ...]) -> int:
+        self[key] = number = len(self)
+        return number
 
 
 def _columns(numbers: array[int], width: int) -> np.ndarray:

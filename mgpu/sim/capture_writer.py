@@ -66,7 +66,7 @@ def make_capture(
     words = array("q")
     for recorder in recorders:
         if recorder is not None:
-            words.fromlist(recorder.words)
+            words.extend(recorder.words)
     unit_spans, arrivals = (_of_recorded_ctas(kernel, table) for table in activity.to_arrays())
     return Capture(
         header=_header(kernel, launch_number, ctas_per_sm, traffic),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 from mgpu.units import WARPS_PER_WARPGROUP
 
 
@@ -17,11 +19,11 @@ class Recorder:
 
     def __init__(self, capacity: int, *, per_warp: bool = False) -> None:
         self._warps = [self, *(Recorder(capacity) for _ in range(WARPS_PER_WARPGROUP - 1))] if per_warp else []
-        self._words: list[int] = []
+        self._words = array("q")
         self._dropped = 0
         self._room = 2 * capacity
 
-    def record(self, words: tuple[int, ...]) -> None:
+    def record(self, words: list[int]) -> None:
         """Stores events, if there is room, and counts them.
 
         Args:
@@ -29,17 +31,17 @@ class Recorder:
         """
         stored = self._words
         if len(stored) < self._room:
-            stored += words  # the last ones may be too many, see `words`
+            stored.fromlist(words)  # the last ones may be too many, see `words`
         else:
             self._dropped += len(words) // 2
 
-    def record_all(self, words: tuple[int, ...]) -> None:
+    def record_all(self, words: list[int]) -> None:
         """Records events of the whole warpgroup on the track of each of its warps."""
         for recorder in self._warps:
             recorder.record(words)
 
     @property
-    def words(self) -> list[int]:
+    def words(self) -> array[int]:
         """Tag and cycle of each stored event, alternating."""
         return self._words if len(self._words) <= self._room else self._words[: self._room]
 

@@ -303,7 +303,7 @@ class Warpgroup:
         self._products.retire(len(self._mma_ends))
 
 
-def _ignore(_words: tuple[int, ...]) -> None:
+def _ignore(_words: list[int]) -> None:
     """Stands for the recorder of a warp that has no track."""
 
 

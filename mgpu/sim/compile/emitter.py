@@ -165,7 +165,7 @@ class Emitter:
             events, self._events = self._events, []
             self._parking = None  # these times count from the wait's end
             words = ", ".join(f"{tag}, {_sum('engine.now', owed, cycles)}" for tag, owed, cycles in events)
-            self.line(f"{self._recorder}(({words}))")
+            self.line(f"{self._recorder}([{words}])")
 
     def flush(self) -> None:
         """Emits what spends the costs so far: from here on, the warpgroup's time is `engine.now`."""

@@ -79,7 +79,7 @@ class WindowedLoop:
         emitter = self._context.emitter
         elapsed = emitter.elapsed()
         emitter.hand_over_events()
-        return f"{self._outer}(({end} if {is_recorded} else {begin}, engine.now + {elapsed}))"
+        return f"{self._outer}([{end} if {is_recorded} else {begin}, engine.now + {elapsed}])"
 
 
 def windowed_loop(context: Context, path: Path) -> WindowedLoop | None:
@@ -88,5 +88,5 @@ def windowed_loop(context: Context, path: Path) -> WindowedLoop | None:
     return None if loop is None or context.options.record_cycles is None else WindowedLoop(context, loop)
 
 
-def skip_event(_words: tuple[int, ...]) -> None:
+def skip_event(_words: list[int]) -> None:
     """Stands for the recorder outside the recorded window."""

@@ -1,12 +1,9 @@
 """The activity log becomes sorted tables, whatever the order of logging."""
 
-from unittest import mock
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mgpu.capture import ARRIVAL_DTYPE, UNIT_SPAN_DTYPE
-from mgpu.sim import activity as activity_module
 from mgpu.sim.activity import Activity
 from mgpu.sim.engine import Engine
 
@@ -51,17 +48,16 @@ def test_an_empty_log_gives_empty_tables():
 ROWS = st.lists(st.tuples(*[st.integers(0, 3)] * 8), max_size=30)
 
 
-@given(ROWS, st.randoms(use_true_random=False), st.integers(0, 100))
-def test_neither_the_order_of_logging_nor_packing_matters(rows: list[tuple[int, ...]], random, packed_at):
+@given(ROWS, st.randoms(use_true_random=False))
+def test_the_order_of_logging_does_not_matter(rows: list[tuple[int, ...]], random):
     tables = []
-    for most in (1 << 16, packed_at):
+    for _ in range(2):
         activity = Activity()
         logs = {}
-        with mock.patch.object(activity_module, "_PACKED_AT", most):
-            for unit, sm, cta, warpgroup, site, slot, begin, end in rows:
-                log = logs.setdefault((sm, cta, warpgroup), activity.unit_log(sm, cta, warpgroup))
-                log(unit, site, slot, begin, end, 1, 2)
-                log_arrival(activity, unit, sm, cta, warpgroup, site, slot, (begin, -1, end))
+        for unit, sm, cta, warpgroup, site, slot, begin, end in rows:
+            log = logs.setdefault((sm, cta, warpgroup), activity.unit_log(sm, cta, warpgroup))
+            log(unit, site, slot, begin, end, 1, 2)
+            log_arrival(activity, unit, sm, cta, warpgroup, site, slot, (begin, -1, end))
         tables.append(activity.to_arrays())
         rows = random.sample(rows, len(rows))
     for first, second in zip(*tables, strict=True):
