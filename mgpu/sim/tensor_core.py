@@ -13,7 +13,6 @@ EXP-07), and never before its own interval is over.
 
 from __future__ import annotations
 
-import functools
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -92,17 +91,16 @@ class TensorCore:
         return -(-start_ticks // _TICKS_PER_CYCLE), end if end > free_at else free_at
 
 
-@functools.cache
 def mma_ticks(
-    device: Device, m: int, n: int, k: int, operand_bits: int, a_in_registers: bool = False
+    device: Device, m: int, n: int, k: int, operand_bits: int, a_in_registers: bool = False, where: str = ""
 ) -> tuple[int, int]:
     """Returns for how many ticks an operation occupies the pipe, and how much longer its last result takes.
 
-    The arguments are those of `TensorCore.issue`, as are the errors.
+    The arguments are those of `TensorCore.issue`, as are the errors, which begin with `where`.
     """
     if not device.has_wgmma or operand_bits not in (8, 16, 32):
         raise Unsupported(
-            f"wgmma m{m}n{n}k{k} with {operand_bits}-bit operands on {device.name}: expected 8, 16 or 32 bits "
+            f"{where}wgmma m{m}n{n}k{k} with {operand_bits}-bit operands on {device.name}: expected 8, 16 or 32 bits "
             "and a device with wgmma. Convert the operands, or simulate an h100."
         )
     steps = -(-m // device.wgmma_rows) * -(-k * operand_bits // (8 * device.wgmma_k_bytes))

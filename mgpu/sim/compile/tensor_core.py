@@ -41,7 +41,8 @@ def _wgmma(context: Context, equation: Any, path: Path) -> None:
         multiply = emitter.constant(matmul_function(b.dtype, acc.dtype, from_bytes=from_bytes))
         places = f"{None if in_registers else in_smem[0].array_place}, {in_smem[-1].array_place}"
         work = f"({may_change}, {multiply}, {acc_text}, {a_text}, {in_smem[-1].text}, {places})"
-    ticks = mma_ticks(context.device, m, n, k, bits_of(b.dtype), in_registers)
+    where = f"{emitter.source} kernel {context.program.name}: "
+    ticks = mma_ticks(context.device, m, n, k, bits_of(b.dtype), in_registers, where)
     note_mma(context, accumulator.storage.allocation, in_smem)
     emitter.line(f"wg.mma({', '.join(map(str, ticks))}, {2 * m * n * k}, {work}, {site})")
     record(context, site, Edge.END)

@@ -124,6 +124,14 @@ def test_timing_only_gives_the_same_timeline(tmp_path: Path) -> None:
     np.testing.assert_array_equal(with_values.unit_spans, without.unit_spans)
 
 
+def test_a_device_without_wgmma_is_refused_with_the_line_of_the_wgmma() -> None:
+    source = Path(str(example.__file__))
+    (line,) = (n for n, text in enumerate(source.read_text().splitlines(), 1) if "plgpu.wgmma(" in text)
+    expected_start = rf"^{source.name}:{line} kernel \w+: wgmma m64n256k64 with 16-bit operands on b200"
+    with mgpu.device("b200"), pytest.raises(mgpu.errors.Unsupported, match=expected_start):
+        example.make_matmul(128, 256)(integers(128, 64), integers(64, 256))
+
+
 def test_free_recording_shows_the_timeline_that_nobody_records(tmp_path: Path) -> None:
     from mgpu.devices import load_device
     from mgpu.sim.simulation import prepare, simulate
