@@ -24,7 +24,7 @@ _LOADS = {"copy_gmem_to_smem": 1, "copy_smem_to_gmem": 1, "wgmma": 0}
 
 _TMA_OPERATIONS = ("copy_gmem_to_smem", "copy_smem_to_gmem", "async_prefetch")
 _STORES = ("swap", "addupdate", "store", "atomic", "async_store_smem")
-_PREDICATED = ("copy_gmem_to_smem", "copy_smem_to_gmem", "async_prefetch", "barrier_arrive")
+_PREDICATED = (*_TMA_OPERATIONS, "barrier_arrive")
 _BY_VALUE = ("delay", "semaphore_signal", "semaphore_wait", "mgpu_semaphore_signal", "mgpu_semaphore_wait")
 
 

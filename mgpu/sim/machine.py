@@ -51,7 +51,7 @@ class Sm:
 
     def __init__(self, device: Device, memory: MemorySystem, index: int) -> None:
         self.index = index
-        self.tensor_core = TensorCore(device)
+        self.tensor_core = TensorCore()
         self.tma = Tma(device, memory, index, self.tensor_core)
         self.schedulers = WarpSchedulers(device)
         self.dsmem = Dsmem(device)

@@ -49,7 +49,7 @@ class _SharedSettings:
 
 @functools.cache
 def _keep_freed_memory() -> None:
-    """Lets glibc keep up to 64 MiB that are freed, for the next launch: new pages cost a tenth of one of 1024^3.
+    """Lets glibc keep up to 64 MiB that are freed, for the next launch, which would have to wait for new pages.
 
     It keeps twice as much as the largest block of up to 32 MiB that it has taken from the system by itself and given
     back (mallopt(3), M_MMAP_THRESHOLD). No page of this one is touched; other C libraries just free it.

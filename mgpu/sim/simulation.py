@@ -61,11 +61,11 @@ class PreparedKernel:
     budget: Budget
     record_cycles: int | None
     codes: tuple[WarpgroupCode, ...]
+    valued_operands: frozenset[int]  # whose values matter
     byte_exact: frozenset[int] = frozenset()
     detect_races: bool = False
     written_operands: frozenset[int] = frozenset()
     has_warps: bool = False  # whether warps leave their warpgroup
-    valued_operands: frozenset[int] = frozenset()  # whose values matter
     accessed_boxes: Boxes = dataclasses.field(default_factory=dict)  # found out by launches, for those after them
 
     @property
@@ -114,11 +114,11 @@ def prepare(program: KernelProgram, device: Device, num_sms: int, options: Inter
         budget,
         record_cycles,
         codes,
+        frozenset(range(len(program.in_avals))) if options.numerics else find_read_operands(program),
         find_byte_exact(program),
         detect_races,
         written,
         has_warp_regions(program),
-        frozenset(range(len(program.in_avals))) if options.numerics else find_read_operands(program),
     )
 
 

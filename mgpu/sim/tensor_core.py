@@ -14,7 +14,6 @@ EXP-07), and never before its own interval is over.
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import NamedTuple
 
 from mgpu.devices import Device
 from mgpu.errors import Unsupported
@@ -25,35 +24,17 @@ MAX_COLUMNS = 256
 _TICKS_PER_CYCLE = 1000
 
 
-class MmaTimes(NamedTuple):
-    """Times of a tensor-core operation, in cycles.
-
-    Attributes:
-      begin: its first instruction enters the pipe.
-      end: its last result is in the accumulator registers.
-      free_at: the pipe takes the next operation's first instruction.
-    """
-
-    begin: int
-    end: int
-    free_at: int
-
-
 class TensorCore:
     """The tensor core of one SM.
-
-    Args:
-      device: must have wgmma, or `issue` raises.
 
     Attributes:
       free_at: the cycle at which the pipe has taken all instructions so far.
     """
 
-    __slots__ = ("_busy_ticks", "_device", "_free_ticks", "free_at")
+    __slots__ = ("_busy_ticks", "_free_ticks", "free_at")
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self) -> None:
         self.free_at = 0
-        self._device = device
         self._free_ticks = 0
         self._busy_ticks = 0
 
@@ -62,23 +43,17 @@ class TensorCore:
         """Cycles in which the pipe was taken by instructions."""
         return -(-self._busy_ticks // _TICKS_PER_CYCLE)
 
-    def issue(self, now: int, m: int, n: int, k: int, operand_bits: int, a_in_registers: bool = False) -> MmaTimes:
-        """Puts one operation into the pipe at time `now`.
+    def start(self, now: int, busy_ticks: int, last_ticks: int) -> tuple[int, int]:
+        """Puts one operation into the pipe at time `now`, the cycle at which the warpgroup issues it.
 
         Args:
-          now: cycle at which the warpgroup issues it.
-          m, n, k: logical shape; m is rounded up to 64 rows, k to whole instructions.
-          operand_bits: bits of an element of A and B: 8, 16 or 32 (tf32).
-          a_in_registers: A is read from registers, so only B is streamed from SMEM.
+          now: see above.
+          busy_ticks, last_ticks: what `mma_ticks` returns for the operation.
 
-        Raises:
-          Unsupported: the device has no wgmma, or not for this element size.
+        Returns:
+          The cycles at which its first instruction enters the pipe, and at which its last result is in the accumulator
+          registers. `free_at` is when the pipe takes the next operation's first instruction.
         """
-        begin, end = self.start(now, *mma_ticks(self._device, m, n, k, operand_bits, a_in_registers))
-        return MmaTimes(begin, end, self.free_at)
-
-    def start(self, now: int, busy_ticks: int, last_ticks: int) -> tuple[int, int]:
-        """As `issue`, for an operation whose `mma_ticks` are known. Returns its begin and end."""
         # A `FluidQueue` in place, for speed.
         start_ticks = now * _TICKS_PER_CYCLE
         if self._free_ticks > start_ticks:
@@ -96,7 +71,15 @@ def mma_ticks(
 ) -> tuple[int, int]:
     """Returns for how many ticks an operation occupies the pipe, and how much longer its last result takes.
 
-    The arguments are those of `TensorCore.issue`, as are the errors, which begin with `where`.
+    Args:
+      device: its rates and latencies.
+      m, n, k: logical shape; m is rounded up to 64 rows, k to whole instructions.
+      operand_bits: bits of an element of A and B: 8, 16 or 32 (tf32).
+      a_in_registers: A is read from registers, so only B is streamed from SMEM.
+      where: what an error begins with.
+
+    Raises:
+      Unsupported: the device has no wgmma, or not for this element size.
     """
     if not device.has_wgmma or operand_bits not in (8, 16, 32):
         raise Unsupported(

@@ -101,7 +101,7 @@ def box_of(context: Context, selection: Selection) -> BoxText:
     inside = "True" if any(p.gathers for p in selection.parts) else _inside(starts, sides, shape)
     extent = (number, rows, row_bytes, row_pitch)
     boxes = "boxes_" + "_".join(map(str, extent))
-    context.emitter.prologue_once(f"{boxes} = memory.boxes[{', '.join(map(str, extent))}]")
+    context.emitter.prologue(f"{boxes} = memory.boxes[{', '.join(map(str, extent))}]")
     box = f"{boxes}[{offset}]"
     if inside != "True":
         corner = f"({', '.join(map(str, starts))},)"

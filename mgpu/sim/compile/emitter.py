@@ -68,11 +68,7 @@ class Emitter:
         self.sources.append(self.source)
 
     def prologue(self, text: str) -> None:
-        """Adds a line at the top of the function, before everything else."""
-        self._prologue.append(text)
-
-    def prologue_once(self, text: str) -> None:
-        """Adds a line at the top of the function unless it is there."""
+        """Adds a line at the top of the function, before everything else, unless it is there."""
         if text not in self._prologue:
             self._prologue.append(text)
 

@@ -9,7 +9,7 @@ from mgpu.sim.engine import Engine
 from mgpu.sim.machine import Cta, CtaResources, Machine
 from mgpu.sim.mbarrier import Mbarrier
 from mgpu.sim.memory_system import MemorySystem
-from mgpu.sim.tensor_core import TensorCore
+from mgpu.sim.tensor_core import TensorCore, mma_ticks
 from mgpu.sim.tma import Box, Tma
 
 H100 = load_device("h100")
@@ -233,15 +233,18 @@ def test_a_load_beside_wgmmas_takes_longer_by_the_contention():
     """flash-vla unit-mma: loads beside wgmmas are 1.25 times slower. Those that start when the pipe is free are not."""
     memory = MemorySystem(H100)
     buffer = memory.add_buffer(1 << 20)
-    tensor_core = TensorCore(H100)
+    tensor_core = TensorCore()
     tma = Tma(H100, memory, 0, tensor_core)
     box = rows_of(buffer, 128)
     tma.load(0, box)  # from now on in L2
     alone = tma.load(10_000, box) - 10_000
-    busy = tensor_core.issue(20_000, 64, 256, 64, 16)
-    beside = tma.load(busy.free_at - 1, box) - (busy.free_at - 1)
+    wgmma = mma_ticks(H100, 64, 256, 64, 16)
+    tensor_core.start(20_000, *wgmma)
+    busy = tensor_core.free_at - 1
+    beside = tma.load(busy, box) - busy
     assert beside == alone + alone // 4
     later = 30_000
     assert tma.load(later, box) - later == alone
-    busy = tensor_core.issue(40_000, 64, 256, 64, 16)
-    assert tma.load(busy.free_at, box) - busy.free_at == alone
+    tensor_core.start(40_000, *wgmma)
+    free = tensor_core.free_at
+    assert tma.load(free, box) - free == alone
